@@ -1,0 +1,15 @@
+# Compiler flags shared by every target. Never -ffast-math: results are compared bit by bit.
+add_library(mere_flags INTERFACE)
+target_compile_options(mere_flags INTERFACE -Wall -Wextra $<$<BOOL:${MERE_WERROR}>:-Werror>)
+# GCC 12 reports overlapping copies inside std::string that cannot happen (GCC bug 105329).
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  target_compile_options(mere_flags INTERFACE -Wno-restrict)
+endif()
+if(MERE_SANITIZE)
+  target_compile_options(mere_flags INTERFACE -fsanitize=address,undefined -fno-omit-frame-pointer
+                                              -fno-sanitize-recover=all)
+  target_link_options(mere_flags INTERFACE -fsanitize=address,undefined)
+endif()
+if(MERE_FUZZ)
+  target_compile_options(mere_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()

@@ -1,0 +1,33 @@
+# mere_layer(NAME DEPS layer... SOURCES file... [LIBS library...] [MLX])
+#
+# One static library per folder of src/. DEPS is the layering rule of docs/architecture.md; a test
+# (tests/layers) checks that no file includes a folder outside it. MLX marks the layers that see
+# MLX headers: they share one precompiled header.
+define_property(GLOBAL PROPERTY MERE_LAYER_RULES BRIEF_DOCS "layer: allowed folders" FULL_DOCS "-")
+
+function(mere_layer name)
+  cmake_parse_arguments(ARG "MLX" "" "DEPS;SOURCES;LIBS" ${ARGN})
+  add_library(mere_${name} STATIC ${ARG_SOURCES})
+  target_include_directories(mere_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
+  target_link_libraries(mere_${name} PUBLIC mere_flags)
+  foreach(dep IN LISTS ARG_DEPS)
+    target_link_libraries(mere_${name} PUBLIC mere_${dep})
+  endforeach()
+  target_link_libraries(mere_${name} PRIVATE ${ARG_LIBS})
+  if(ARG_MLX)
+    target_link_libraries(mere_${name} PUBLIC mere_mlx)
+    mere_use_mlx_header(mere_${name})
+  endif()
+  list(JOIN ARG_DEPS " " deps)
+  set_property(GLOBAL APPEND PROPERTY MERE_LAYER_RULES "${name}: ${deps}")
+endfunction()
+
+# The MLX umbrella header takes seconds to parse; precompile it once for all who need it.
+file(WRITE ${CMAKE_BINARY_DIR}/mlx_header.cpp "// owner of the precompiled MLX header\n")
+add_library(mere_mlx_header OBJECT ${CMAKE_BINARY_DIR}/mlx_header.cpp)
+target_link_libraries(mere_mlx_header PUBLIC mere_flags mere_mlx)
+target_precompile_headers(mere_mlx_header PRIVATE <mlx/mlx.h>)
+
+function(mere_use_mlx_header target)
+  target_precompile_headers(${target} REUSE_FROM mere_mlx_header)
+endfunction()

@@ -1,0 +1,194 @@
+#include "core/files.h"
+
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "core/error.h"
+
+namespace mere {
+namespace {
+
+[[noreturn]] void fail(const char* code, const fs::path& path, const std::string& what) {
+  throw IoError{{code, path.string(), path.string() + ": " + what, ""}};
+}
+
+[[noreturn]] void fail_errno(const char* code, const fs::path& path, const char* verb) {
+  fail(code, path, std::string(verb) + ": " + std::strerror(errno));
+}
+
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  ~FileDescriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  int get() const { return fd_; }
+  int close() { return ::close(std::exchange(fd_, -1)); }
+
+ private:
+  int fd_;
+};
+
+// Opens a regular file; pipes and devices would block or never end. Returns its size.
+size_t open_regular(const fs::path& path, const FileDescriptor& fd) {
+  if (fd.get() < 0) fail_errno("file_unreadable", path, "cannot open");
+  struct stat st {};
+  if (::fstat(fd.get(), &st) != 0) fail_errno("file_unreadable", path, "cannot stat");
+  if (!S_ISREG(st.st_mode)) fail("file_unreadable", path, "not a regular file");
+  return static_cast<size_t>(st.st_size);
+}
+
+void write_all(int fd, std::string_view bytes, const fs::path& path) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_errno("file_unwritable", path, "cannot write");
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
+struct DigestDeleter {
+  void operator()(EVP_MD_CTX* ctx) const { EVP_MD_CTX_free(ctx); }
+};
+using DigestContext = std::unique_ptr<EVP_MD_CTX, DigestDeleter>;
+
+std::string finish_hex(EVP_MD_CTX* ctx) {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned int length = 0;
+  if (EVP_DigestFinal_ex(ctx, digest.data(), &length) != 1) {
+    throw InternalError{{"hash_failed", "", "SHA-256 failed", ""}};
+  }
+  static constexpr char kHex[] = "0123456789abcdef";
+  std::string out;
+  for (unsigned int i = 0; i < length; ++i) {
+    out += kHex[digest[i] >> 4];
+    out += kHex[digest[i] & 15];
+  }
+  return out;
+}
+
+DigestContext start_sha256() {
+  DigestContext ctx(EVP_MD_CTX_new());
+  if (!ctx || EVP_DigestInit_ex(ctx.get(), EVP_sha256(), nullptr) != 1) {
+    throw InternalError{{"hash_failed", "", "SHA-256 is not available", ""}};
+  }
+  return ctx;
+}
+
+}  // namespace
+
+std::string read_file(const fs::path& path, size_t max_bytes) {
+  const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const size_t size = open_regular(path, fd);
+  if (size > max_bytes) {
+    fail("file_too_large", path,
+         std::to_string(size) + " bytes, more than the limit of " + std::to_string(max_bytes));
+  }
+  std::string out(size, '\0');
+  size_t done = 0;
+  while (done < size) {
+    const ssize_t n = ::read(fd.get(), out.data() + done, size - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_errno("file_unreadable", path, "cannot read");
+    if (n == 0) break;
+    done += static_cast<size_t>(n);
+  }
+  out.resize(done);
+  return out;
+}
+
+void write_file_atomic(const fs::path& path, std::string_view bytes) {
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  std::error_code ec;
+  fs::create_directories(folder, ec);
+  if (ec) fail("file_unwritable", folder, "cannot create folder: " + ec.message());
+  std::string temporary = (folder / ("." + path.filename().string() + ".XXXXXX")).string();
+  FileDescriptor fd(::mkostemp(temporary.data(), O_CLOEXEC));
+  if (fd.get() < 0) fail_errno("file_unwritable", path, "cannot create a file beside it");
+  try {
+    const mode_t mask = ::umask(0);
+    ::umask(mask);
+    ::fchmod(fd.get(), 0666 & ~mask);
+    write_all(fd.get(), bytes, path);
+    if (::fsync(fd.get()) != 0) fail_errno("file_unwritable", path, "cannot sync");
+    if (fd.close() != 0) fail_errno("file_unwritable", path, "cannot close");
+    if (::rename(temporary.c_str(), path.c_str()) != 0) {
+      fail_errno("file_unwritable", path, "cannot rename");
+    }
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+}
+
+MappedFile::MappedFile(const fs::path& path) : path_(path) {
+  const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  size_ = open_regular(path, fd);
+  if (size_ == 0) return;
+  void* data = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+  if (data == MAP_FAILED) fail_errno("file_unreadable", path, "cannot map");
+  data_ = static_cast<const std::byte*>(data);
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+fs::path resolve_inside(const fs::path& root, std::string_view name) {
+  const auto refuse = [&](const std::string& why) {
+    throw IoError{{"path_refused", root.string(),
+                   root.string() + ": refers to \"" + printable(name) + "\", which " + why, ""}};
+  };
+  if (name.empty()) refuse("is empty");
+  if (name.find('\0') != std::string_view::npos) refuse("holds a NUL");
+  if (name.size() > 255) refuse("is too long");
+  const fs::path relative(name);
+  if (relative.is_absolute()) refuse("is absolute");
+  std::error_code ec;
+  const fs::path base = fs::canonical(root, ec);
+  if (ec) fail("file_unreadable", root, ec.message());
+  const fs::path full = fs::weakly_canonical(base / relative, ec);
+  if (ec) fail("file_unreadable", base / relative, ec.message());
+  const fs::path inside = full.lexically_relative(base);
+  if (inside.empty() || *inside.begin() == "..") refuse("leaves the folder");
+  return full;
+}
+
+std::string sha256_hex(std::string_view bytes) {
+  const DigestContext ctx = start_sha256();
+  EVP_DigestUpdate(ctx.get(), bytes.data(), bytes.size());
+  return finish_hex(ctx.get());
+}
+
+std::string sha256_file(const fs::path& path) {
+  const MappedFile file(path);
+  const DigestContext ctx = start_sha256();
+  const auto bytes = file.bytes();
+  EVP_DigestUpdate(ctx.get(), bytes.data(), bytes.size());
+  return finish_hex(ctx.get());
+}
+
+}  // namespace mere

@@ -1,0 +1,46 @@
+// Files: bounded reads, atomic writes, read-only mappings. All failures are IoError naming the file.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace mere {
+
+namespace fs = std::filesystem;
+
+// Whole file as bytes; refuses files larger than `max_bytes` before reading.
+std::string read_file(const fs::path& path, size_t max_bytes);
+
+// Writes `bytes` to a temporary name in the same folder, syncs, and renames: the final name never
+// holds a partial file. Missing parent folders are created.
+void write_file_atomic(const fs::path& path, std::string_view bytes);
+
+// A whole file mapped read-only. Movable; unmapped on destruction. A regular file only.
+class MappedFile {
+ public:
+  explicit MappedFile(const fs::path& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// `name` (from a file) resolved inside `root`, symbolic links included. IoError when it is empty,
+// absolute, holds a NUL, or leaves `root`.
+fs::path resolve_inside(const fs::path& root, std::string_view name);
+
+// Lower-case hex SHA-256.
+std::string sha256_hex(std::string_view bytes);
+std::string sha256_file(const fs::path& path);
+
+}  // namespace mere

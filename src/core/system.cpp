@@ -1,0 +1,116 @@
+#include "core/system.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+namespace mere {
+namespace {
+
+fs::path env_path(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? fs::path() : fs::path(value);
+}
+
+fs::path home_relative(const char* variable, const char* fallback) {
+  const fs::path explicit_base = env_path(variable);
+  if (explicit_base.is_absolute()) return explicit_base / "MereRun";
+  const fs::path home = env_path("HOME");
+  return (home.empty() ? fs::temp_directory_path() : home / fallback) / "MereRun";
+}
+
+// First integer in a kernel file, or -1 ("max", missing file).
+int64_t read_kernel_number(const fs::path& path) {
+  std::ifstream in(path);
+  int64_t value = -1;
+  return in >> value ? value : -1;
+}
+
+// A line "Name:   123 kB" of /proc/meminfo, in bytes, or -1.
+int64_t meminfo_bytes(const std::string& name) {
+  std::ifstream in("/proc/meminfo");
+  std::string line;
+  while (std::getline(in, line)) {
+    if (line.rfind(name + ":", 0) != 0) continue;
+    std::istringstream fields(line.substr(name.size() + 1));
+    int64_t kib = -1;
+    return fields >> kib ? kib * 1024 : -1;
+  }
+  return -1;
+}
+
+// Room left under the limits of this process's control group and its parents (cgroup v2).
+int64_t cgroup_room_bytes() {
+  int64_t room = std::numeric_limits<int64_t>::max();
+  std::ifstream in("/proc/self/cgroup");
+  std::string line;
+  while (std::getline(in, line)) {
+    if (line.rfind("0::", 0) != 0) continue;
+    const fs::path root = "/sys/fs/cgroup";
+    for (fs::path group = root / fs::path(line.substr(3)).relative_path();;
+         group = group.parent_path()) {
+      const int64_t limit = read_kernel_number(group / "memory.max");
+      const int64_t used = read_kernel_number(group / "memory.current");
+      if (limit >= 0 && used >= 0) room = std::min(room, std::max<int64_t>(0, limit - used));
+      if (group == root || group.string().size() <= root.string().size()) break;
+    }
+  }
+  return room;
+}
+
+}  // namespace
+
+std::string version() { return MERE_VERSION; }
+
+fs::path app_support_dir() { return home_relative("XDG_DATA_HOME", ".local/share"); }
+fs::path user_cache_dir() { return home_relative("XDG_CACHE_HOME", ".cache"); }
+
+fs::path default_models_dir() {
+  const fs::path chosen = env_path("MERERUN_MODELS_DIR");
+  return chosen.empty() ? app_support_dir() / "models" : chosen;
+}
+
+fs::path executable_dir() {
+  std::error_code ec;
+  const fs::path self = fs::read_symlink("/proc/self/exe", ec);
+  return ec ? fs::path(".") : self.parent_path();
+}
+
+int64_t available_memory_bytes() {
+  const int64_t available = meminfo_bytes("MemAvailable");
+  const int64_t machine = available < 0 ? std::numeric_limits<int64_t>::max() : available;
+  return std::min(machine, cgroup_room_bytes());
+}
+
+int64_t peak_rss_bytes() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;
+}
+
+int64_t physical_memory_bytes() {
+  return int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGE_SIZE);
+}
+
+std::string human_bytes(int64_t bytes) {
+  static constexpr std::array kUnits = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 999.5 && unit + 1 < kUnits.size()) {
+    value /= 1000;
+    ++unit;
+  }
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), unit == 0 || value >= 99.5 ? "%.0f %s" : "%.1f %s", value,
+                kUnits[unit]);
+  return text.data();
+}
+
+}  // namespace mere

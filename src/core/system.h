@@ -1,0 +1,34 @@
+// The machine and the user's folders.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/files.h"
+
+namespace mere {
+
+// Program version, e.g. "0.1.0".
+std::string version();
+
+// ${XDG_DATA_HOME:-~/.local/share}/MereRun. `base()` and below are not created by these.
+fs::path app_support_dir();
+// ${XDG_CACHE_HOME:-~/.cache}/MereRun.
+fs::path user_cache_dir();
+// MERERUN_MODELS_DIR, else <app_support>/models.
+fs::path default_models_dir();
+// Folder of the running executable, links resolved.
+fs::path executable_dir();
+
+// Memory this process may still take, in bytes: the least of MemAvailable and the room under every
+// cgroup limit.
+int64_t available_memory_bytes();
+// Largest resident size of this process so far, in bytes.
+int64_t peak_rss_bytes();
+// Physical memory of the machine in bytes.
+int64_t physical_memory_bytes();
+
+// "1.5 GB" with decimal units.
+std::string human_bytes(int64_t bytes);
+
+}  // namespace mere

@@ -1,0 +1,155 @@
+// What an image family gives to the engine. A family is one folder beside this file; the engine
+// knows it only through this interface and one line in engine/families.cpp.
+//
+// Order of a run: describe() answers everything a request is checked against, from config files
+// alone; load() maps weights; generate() makes one picture per seed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "catalog/model_root.h"
+#include "core/progress.h"
+#include "media/image.h"
+
+namespace mere {
+
+struct ImageSize {
+  int64_t width = 0;   // pixels
+  int64_t height = 0;  // pixels
+  bool operator==(const ImageSize&) const = default;
+};
+
+// The sizes a model draws. One rule for the command line, the server, plans and training.
+struct SizeRule {
+  std::vector<ImageSize> only;  // when not empty, exactly these; the numbers below are not used
+  int64_t multiple = 16;        // each side is a multiple of this, pixels
+  int64_t min_side = 64;        // pixels
+  int64_t max_side = 8192;      // pixels
+};
+
+bool is_legal_size(const SizeRule& rule, ImageSize size);
+// Up to two legal sizes nearest to `size` (by sum of side differences), nearest first.
+std::vector<ImageSize> nearest_legal_sizes(const SizeRule& rule, ImageSize size);
+
+enum class OptionUse { kUsed, kIgnored, kRefused };
+
+// A model's answers before any weight is read.
+struct ImageModelInfo {
+  SizeRule sizes;
+  ImageSize default_size{1024, 1024};
+  int default_steps = 4;
+  float default_guidance = 1.0F;
+  int default_max_sequence_length = 512;
+  std::optional<float> default_sigma_shift;
+  bool guidance_has_effect = false;   // false: distilled, CFG and negative prompt are not used
+  OptionUse references = OptionUse::kRefused;  // --input, --ref-image, --strength
+  int max_references = 0;             // further ones are dropped with a warning
+  OptionUse lora = OptionUse::kRefused;
+  int max_loras = 0;
+  OptionUse sigmas = OptionUse::kRefused;
+  OptionUse sigma_shift = OptionUse::kRefused;
+  // Bytes of memory one picture of `size` needs beyond the mapped weights.
+  std::function<int64_t(ImageSize size, int references, bool guided)> activation_bytes;
+  int64_t weight_bytes = 0;  // of all components on disk
+};
+
+struct LoraRequest {
+  std::string path;
+  float scale = 1.0F;
+};
+
+// A checked request: every value is final.
+struct ImageJob {
+  std::string prompt;
+  std::string negative_prompt;
+  // Absent only when references decide: the size of the first one after its crop.
+  std::optional<ImageSize> size;
+  int steps = 4;
+  float guidance = 1.0F;
+  std::vector<uint64_t> seeds;  // one picture each
+  int max_sequence_length = 512;
+  std::vector<float> sigmas;  // descending, without the final 0; empty: the model's schedule
+  std::optional<float> sigma_shift;
+  std::vector<Image> references;  // RGB, orientation applied
+  // 0 or 1: start from pure noise. Between: start from the first reference, noised to the schedule's
+  // point at 1 - strength, so that lower keeps more of it.
+  float strength = 0.0F;
+  std::vector<LoraRequest> loras;
+  int64_t memory_limit_bytes = 0;  // for choices between speed and memory; 0: available memory
+};
+
+struct LoraReport {
+  std::string path;
+  float scale = 1.0F;
+  int64_t applied = 0;  // modules changed
+  int64_t total = 0;    // modules the file holds
+  std::vector<std::string> unmatched;
+};
+
+struct StageTiming {
+  std::string stage;
+  double seconds = 0;
+};
+
+struct GeneratedImage {
+  Image pixels;  // RGB
+  uint64_t seed = 0;
+};
+
+struct ImageRun {
+  std::vector<StageTiming> timings;  // load, text_encoder, denoise, ... in the order they ran
+  std::vector<LoraReport> loras;
+  std::string cfg_mode;  // "none", "serial", "batched"
+};
+
+// Called with each finished picture, in the order of the seeds.
+using ImageSink = std::function<void(GeneratedImage image)>;
+
+// One tensor of a golden case: expected or computed. Values widened to double.
+struct CaseTensor {
+  std::vector<int64_t> shape;
+  std::vector<double> values;
+};
+using CaseTensors = std::map<std::string, CaseTensor>;
+
+// A golden case file as handed to a family (format: docs/validation.md).
+struct GoldenCase {
+  std::string path;         // of the case file
+  std::string kind;         // stage name
+  std::string parameters;   // the JSON object under metadata key "case", or a whole JSON case file
+  fs::path root;            // folder that holds cases/; model paths are relative to it
+  std::optional<fs::path> model_override;
+};
+
+class ImageModel {
+ public:
+  virtual ~ImageModel() = default;
+  virtual ImageRun generate(const ImageJob& job, Progress& progress, const ImageSink& sink) = 0;
+};
+
+class ImageFamily {
+ public:
+  virtual ~ImageFamily() = default;
+  virtual std::string_view name() const = 0;
+  // Checks configs and file presence only. UsageError when the root is not a model of this family.
+  virtual ImageModelInfo describe(const ModelRoot& root) const = 0;
+  // Maps and checks weights. IoError names the file and tensor that is wrong.
+  virtual std::unique_ptr<ImageModel> load(const ModelRoot& root, Progress& progress) const = 0;
+  // Computes the tensors of `golden` that carry an expected value (all names in its file that are
+  // not inputs). The harness compares; the family never sees the expected values as inputs.
+  virtual CaseTensors run_case(const GoldenCase& golden, Progress& progress) const = 0;
+  // Deterministic self checks on an installed model for --test vae|encoder|transformer|pipeline:
+  // name -> empty string when good, else what is wrong.
+  virtual std::map<std::string, std::string> self_check(const ModelRoot& root,
+                                                        std::string_view test,
+                                                        Progress& progress) const = 0;
+};
+
+}  // namespace mere
