@@ -1,0 +1,39 @@
+// y = x W^T (+ bias), the matrix product of every model here.
+//
+//   Array y = linear(x, weight, bias);   // x [..., in], weight [out, in] -> y [..., out] float32
+//
+// The weight stays as it is stored: float32, float16, bfloat16, or MLX affine quantised. On the CPU
+// it is widened panel by panel into a small buffer that stays in cache (kernels/cpu/onednn.cpp), so
+// a mapped checkpoint is never copied whole. Accumulation is float32.
+#pragma once
+
+#include <mlx/mlx.h>
+
+#include <cstdint>
+#include <optional>
+
+namespace mere {
+
+// A weight matrix [out, in]. Quantised: `weight` holds uint32 words of 32 / bits codes each,
+// `scales` and `biases` are [out, in / group_size]; value = code * scale + bias.
+struct LinearWeight {
+  mlx::core::array weight;
+  std::optional<mlx::core::array> scales;
+  std::optional<mlx::core::array> biases;
+  int bits = 0;        // 0: not quantised
+  int group_size = 0;  // columns that share a scale
+  int64_t out = 0;
+  int64_t in = 0;
+
+  bool quantized() const { return bits != 0; }
+};
+
+// A floating matrix [out, in] as a LinearWeight.
+LinearWeight dense_weight(mlx::core::array weight);
+
+// x [..., in] float32, bias [out] float32 or absent. Result [..., out] float32.
+// std::invalid_argument on a shape mismatch: a bug of the model code, not of the user.
+mlx::core::array linear(const mlx::core::array& x, const LinearWeight& weight,
+                        const std::optional<mlx::core::array>& bias = std::nullopt);
+
+}  // namespace mere

@@ -1,0 +1,23 @@
+// Normalisations, float32 in and out.
+#pragma once
+
+#include <mlx/mlx.h>
+
+#include <optional>
+
+namespace mere {
+
+// x / sqrt(mean(x^2) + eps) * weight over the last axis. weight [last axis].
+mlx::core::array rms_norm(const mlx::core::array& x, const mlx::core::array& weight, float eps);
+
+// (x - mean) / sqrt(var + eps) over the last axis, then * (1 + scale) + shift.
+// x [B, L, C]; scale and shift [B, 1, C] or [1, 1, C] (one per batch row).
+mlx::core::array layer_norm_modulated(const mlx::core::array& x, const mlx::core::array& scale,
+                                      const mlx::core::array& shift, float eps);
+
+// Group normalisation of x [B, H, W, C] over (H, W, C / groups), then * weight + bias (each [C]),
+// then SiLU when `silu`. C must be a multiple of `groups`.
+mlx::core::array group_norm(const mlx::core::array& x, const mlx::core::array& weight,
+                            const mlx::core::array& bias, int groups, float eps, bool silu);
+
+}  // namespace mere
