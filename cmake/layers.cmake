@@ -3,23 +3,32 @@
 # One static library per folder of src/. DEPS is the layering rule of docs/architecture.md; a test
 # (tests/layers) checks that no file includes a folder outside it. MLX marks the layers that see
 # MLX headers: they share one precompiled header.
-define_property(GLOBAL PROPERTY MERE_LAYER_RULES BRIEF_DOCS "layer: allowed folders" FULL_DOCS "-")
+define_property(GLOBAL PROPERTY MERE_LAYER_RULES BRIEF_DOCS "see tests/layers" FULL_DOCS
+                "per layer: its folder, 'mlx' or '-', the folders it may include")
 
 function(mere_layer name)
   cmake_parse_arguments(ARG "MLX" "" "DEPS;SOURCES;LIBS" ${ARGN})
   add_library(mere_${name} STATIC ${ARG_SOURCES})
   target_include_directories(mere_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(mere_${name} PUBLIC mere_flags)
+  file(RELATIVE_PATH rule ${CMAKE_SOURCE_DIR}/src ${CMAKE_CURRENT_SOURCE_DIR})
+  set_target_properties(mere_${name} PROPERTIES MERE_FOLDER ${rule})
+  if(ARG_MLX)
+    string(APPEND rule " mlx")
+  else()
+    string(APPEND rule " -")
+  endif()
   foreach(dep IN LISTS ARG_DEPS)
     target_link_libraries(mere_${name} PUBLIC mere_${dep})
+    get_target_property(folder mere_${dep} MERE_FOLDER)
+    string(APPEND rule " ${folder}")
   endforeach()
   target_link_libraries(mere_${name} PRIVATE ${ARG_LIBS})
   if(ARG_MLX)
     target_link_libraries(mere_${name} PUBLIC mere_mlx)
     mere_use_mlx_header(mere_${name})
   endif()
-  list(JOIN ARG_DEPS " " deps)
-  set_property(GLOBAL APPEND PROPERTY MERE_LAYER_RULES "${name}: ${deps}")
+  set_property(GLOBAL APPEND PROPERTY MERE_LAYER_RULES "${rule}")
 endfunction()
 
 # The MLX umbrella header takes seconds to parse; precompile it once for all who need it.

@@ -1,5 +1,10 @@
 // Picture generation as the doors see it: a request as it was asked, a result as it came out.
 // The command line, the server and plans all build an ImageRequest and call generate_images().
+//
+//   ImageRequest request;
+//   request.prompt = "a red apple";
+//   request.output = "apple.png";
+//   const ImageResult result = generate_images(request, progress);
 #pragma once
 
 #include <cstdint>
@@ -19,13 +24,15 @@ struct ImageRequest {
   std::optional<double> cfg_scale;
   std::optional<double> sigma_shift;
   std::vector<double> sigmas;
-  std::string output;  // absolute after resolve; the default name when empty
+  // ./mererun-image-<unix time>.png when empty; ".png" is added to a name without extension; with
+  // count > 1 each name gets "-<seed>" before its extension. An existing file is replaced.
+  std::string output;
   std::optional<int64_t> width;   // pixels
   std::optional<int64_t> height;  // pixels
   std::optional<int64_t> steps;
-  std::optional<uint64_t> seed;   // absent: random
-  int64_t count = 1;              // pictures with seeds seed, seed + 1, ...
-  std::string model;              // id, path, or empty for the default
+  std::optional<uint64_t> seed;  // absent: random
+  int64_t count = 1;             // pictures with seeds seed, seed + 1, ...
+  std::string model;             // id, path, or empty for the default
   std::optional<std::string> input;
   std::vector<std::string> ref_images;
   bool keep_original_aspect = false;
@@ -57,8 +64,8 @@ struct ImageResult {
   std::vector<LoraReport> loras;
   std::vector<StageTiming> timings;
   double total_seconds = 0;
-  int64_t peak_memory_bytes = 0;  // largest resident size of the process
-  std::vector<std::string> warnings;
+  int64_t peak_memory_bytes = 0;      // largest resident size of the process
+  std::vector<std::string> warnings;  // of resolve_image_request
 };
 
 // A request checked against its model: nothing is read from weights yet, nothing is written.
@@ -73,10 +80,21 @@ struct ResolvedImageRequest {
 };
 
 // Fills defaults, checks every option against the model (sizes, memory, options the family cannot
-// use), and reads the input pictures. Throws UsageError or ResourceError; warnings go to `progress`.
+// use), and reads the input pictures. Throws UsageError (codes: size_unsupported,
+// option_unsupported, value_out_of_range, model_not_installed, file_not_found, output_..., ...),
+// ResourceError (code: memory) or what reading a picture throws; warnings go to `progress`.
 ResolvedImageRequest resolve_image_request(const ImageRequest& request, Progress& progress);
 
-// resolve_image_request, load, generate, write every picture.
+// The text entries stored in one picture unless metadata is off: "parameters", the one-line form
+// that picture tools read, and "mere.run", a JSON object with everything that makes the picture
+// again. `lora_sha256` has one hash per adapter of the job. Adapters are named without their
+// folder.
+ImageText picture_text(const ResolvedImageRequest& request, const GeneratedImage& image,
+                       const std::string& model_digest,
+                       const std::vector<std::string>& lora_sha256);
+
+// resolve_image_request, load, generate, write every picture. When it fails or is cancelled, the
+// picture in progress leaves no file; those already finished stay, and a warning says so.
 ImageResult generate_images(const ImageRequest& request, Progress& progress);
 
 }  // namespace mere

@@ -1,0 +1,162 @@
+#include "kernels/norm.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <vector>
+
+#include "kernels/cpu/norm.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/rows.h"
+#include "kernels/cpu_op.h"
+
+namespace mere {
+namespace {
+
+namespace mx = mlx::core;
+
+constexpr int64_t kGrainFloats = 8192;  // least work worth a thread
+
+int64_t grain_rows(int64_t width) { return std::max<int64_t>(1, kGrainFloats / std::max<int64_t>(1, width)); }
+
+void run_rms_norm(const mx::array& x, const mx::array& weight, float eps, mx::array& out) {
+  const RowIndex rows(x);
+  float* to = out.data<float>();
+  cpu::parallel_for(rows.count(), grain_rows(rows.width()), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      cpu::rms_norm_row(x.data<float>() + rows.offset(row), weight.data<float>(), eps, rows.width(),
+                        to + row * rows.width());
+    }
+  });
+}
+
+void run_layer_norm(const mx::array& x, const mx::array& scale, const mx::array& shift, float eps,
+                    mx::array& out) {
+  const RowIndex rows(x);
+  const int64_t tokens = x.shape(1);
+  const auto batch_row = [&](const mx::array& a, int64_t batch) {
+    return a.data<float>() + (a.shape(0) == 1 ? 0 : batch * a.strides(0));
+  };
+  float* to = out.data<float>();
+  cpu::parallel_for(rows.count(), grain_rows(rows.width()), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t batch = row / tokens;
+      cpu::layer_norm_row(x.data<float>() + rows.offset(row), batch_row(scale, batch),
+                          batch_row(shift, batch), eps, rows.width(), to + row * rows.width());
+    }
+  });
+}
+
+// Pixels are cut into fixed slices whose sums are added in order, so that the result does not
+// depend on the number of threads.
+constexpr int64_t kSlicePixels = 1024;
+
+void run_group_norm(const mx::array& x, const mx::array& weight, const mx::array& bias, int groups,
+                    float eps, bool silu, mx::array& out) {
+  const int64_t batch = x.shape(0);
+  const int64_t pixels = int64_t{x.shape(1)} * x.shape(2);
+  const int64_t channels = x.shape(3);
+  const int64_t per_group = channels / groups;
+  const int64_t slices = (pixels + kSlicePixels - 1) / kSlicePixels;
+  std::vector<double> sums(static_cast<size_t>(slices * channels * 2));
+  std::vector<float> scale(static_cast<size_t>(channels));
+  std::vector<float> shift(static_cast<size_t>(channels));
+  const auto slice_rows = [&](int64_t slice) {
+    return std::min(kSlicePixels, pixels - slice * kSlicePixels);
+  };
+  for (int64_t b = 0; b < batch; ++b) {
+    const float* from = x.data<float>() + b * pixels * channels;
+    float* to = out.data<float>() + b * pixels * channels;
+    std::ranges::fill(sums, 0.0);
+    cpu::parallel_for(slices, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t slice = begin; slice < end; ++slice) {
+        cpu::channel_sums(from + slice * kSlicePixels * channels, slice_rows(slice), channels,
+                          sums.data() + slice * channels * 2);
+      }
+    });
+    for (int64_t slice = 1; slice < slices; ++slice) {
+      for (int64_t i = 0; i < channels * 2; ++i) sums[i] += sums[slice * channels * 2 + i];
+    }
+    for (int64_t group = 0; group < groups; ++group) {
+      double sum = 0;
+      double squares = 0;
+      for (int64_t c = group * per_group; c < (group + 1) * per_group; ++c) {
+        sum += sums[c];
+        squares += sums[channels + c];
+      }
+      const double count = static_cast<double>(pixels * per_group);
+      const double mean = sum / count;
+      const double variance = std::max(0.0, squares / count - mean * mean);
+      const double factor = 1.0 / std::sqrt(variance + eps);
+      for (int64_t c = group * per_group; c < (group + 1) * per_group; ++c) {
+        const double gain = factor * weight.data<float>()[c];
+        scale[c] = static_cast<float>(gain);
+        shift[c] = static_cast<float>(bias.data<float>()[c] - mean * gain);
+      }
+    }
+    cpu::parallel_for(slices, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t slice = begin; slice < end; ++slice) {
+        const int64_t at = slice * kSlicePixels * channels;
+        cpu::scale_shift_rows(from + at, scale.data(), shift.data(), silu, slice_rows(slice),
+                              channels, to + at);
+      }
+    });
+  }
+}
+
+}  // namespace
+
+mx::array rms_norm(const mx::array& x, const mx::array& weight, float eps) {
+  if (weight.ndim() != 1 || weight.shape(0) != x.shape(-1)) {
+    throw std::invalid_argument("[rms_norm] weight does not match the last axis");
+  }
+  return cpu_op(
+      "rms_norm", x.shape(), {x, weight},
+      [eps](const auto& in, auto& out) { run_rms_norm(in[0], in[1], eps, out); },
+      [eps](const auto& in) {
+        const auto mean = mx::mean(mx::square(in[0]), -1, true);
+        return std::vector{in[0] * mx::rsqrt(mean + mx::array(eps)) * in[1]};
+      });
+}
+
+mx::array layer_norm_modulated(const mx::array& x, const mx::array& scale, const mx::array& shift,
+                               float eps) {
+  if (x.ndim() != 3 || scale.ndim() != 3 || shift.ndim() != 3 || scale.shape(-1) != x.shape(-1) ||
+      shift.shape(-1) != x.shape(-1) || scale.shape(1) != 1 || shift.shape(1) != 1) {
+    throw std::invalid_argument("[layer_norm_modulated] shapes do not match");
+  }
+  return cpu_op(
+      "layer_norm_modulated", x.shape(), {x, scale, shift},
+      [eps](const auto& in, auto& out) { run_layer_norm(in[0], in[1], in[2], eps, out); },
+      [eps](const auto& in) {
+        const auto centred = in[0] - mx::mean(in[0], -1, true);
+        const auto variance = mx::mean(mx::square(centred), -1, true);
+        const auto normal = centred * mx::rsqrt(variance + mx::array(eps));
+        return std::vector{normal * (mx::array(1.0F) + in[1]) + in[2]};
+      });
+}
+
+mx::array group_norm(const mx::array& x, const mx::array& weight, const mx::array& bias, int groups,
+                     float eps, bool silu) {
+  if (x.ndim() != 4 || groups <= 0 || x.shape(3) % groups != 0 ||
+      weight.shape() != mx::Shape{x.shape(3)} || bias.shape() != weight.shape()) {
+    throw std::invalid_argument("[group_norm] shapes do not match");
+  }
+  return cpu_op(
+      "group_norm", x.shape(), {mx::contiguous(x), weight, bias},
+      [groups, eps, silu](const auto& in, auto& out) {
+        run_group_norm(in[0], in[1], in[2], groups, eps, silu, out);
+      },
+      [groups, eps, silu](const auto& in) {
+        const auto& shape = in[0].shape();
+        const auto split = mx::reshape(
+            in[0], {shape[0], shape[1] * shape[2], groups, shape[3] / groups});
+        const auto centred = split - mx::mean(split, std::vector<int>{1, 3}, true);
+        const auto variance = mx::mean(mx::square(centred), std::vector<int>{1, 3}, true);
+        const auto normal = mx::reshape(centred * mx::rsqrt(variance + mx::array(eps)), shape);
+        const auto y = normal * in[1] + in[2];
+        return std::vector{silu ? y * mx::sigmoid(y) : y};
+      });
+}
+
+}  // namespace mere

@@ -24,7 +24,7 @@ namespace mere {
 
 // Rows [row_offset, row_offset + rows) of a Linear module.
 struct LoraTarget {
-  std::string module;      // name in the model, e.g. "transformer_blocks.0.attn.to_q"
+  std::string module;  // name in the model, e.g. "transformer_blocks.0.attn.to_q"
   int64_t row_offset = 0;
   int64_t rows = 0;
   int64_t in = 0;
@@ -40,23 +40,23 @@ struct LoraAlias {
 };
 
 struct LoraTargets {
-  std::string family;             // for messages: "FLUX.2 Klein"
-  std::vector<LoraAlias> names;   // every name a module or a group of modules may go by
+  std::string family;            // for messages: "FLUX.2 Klein"
+  std::vector<LoraAlias> names;  // every name a module or a group of modules may go by
 };
 
 struct LoraDelta {
-  Array a;                 // [rank, in], as stored
-  Array b;                 // [rows, rank], as stored
-  float factor = 1.0F;     // alpha / rank, or 1
+  Array a;              // [rank, in], as stored
+  Array b;              // [rows, rank], as stored
+  float factor = 1.0F;  // alpha / rank, or 1
   int64_t row_offset = 0;
   int64_t rows = 0;
 };
 
 struct Adapter {
   std::map<std::string, std::vector<LoraDelta>> deltas;  // by model module
-  int64_t applied = 0;                  // adapter modules that found their place
-  int64_t total = 0;                    // adapter modules in the file
-  std::vector<std::string> unmatched;   // adapter module names without a place, sorted
+  int64_t applied = 0;                                   // adapter modules that found their place
+  int64_t total = 0;                                     // adapter modules in the file
+  std::vector<std::string> unmatched;  // adapter module names without a place, sorted
 };
 
 // UsageError when the file does not exist, no module matches (message: three unmatched names and,

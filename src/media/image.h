@@ -23,9 +23,9 @@ inline constexpr int64_t kMaxImagePixels = int64_t{64} << 20;  // 64 Mpixel, 192
 inline constexpr size_t kMaxImageFileBytes = size_t{256} << 20;
 
 struct Image {
-  int64_t width = 0;             // pixels
-  int64_t height = 0;            // pixels
-  std::vector<uint8_t> rgb;      // [height, width, 3], row-major
+  int64_t width = 0;         // pixels
+  int64_t height = 0;        // pixels
+  std::vector<uint8_t> rgb;  // [height, width, 3], row-major
 
   Image() = default;
   Image(int64_t w, int64_t h) : width(w), height(h), rgb(static_cast<size_t>(w * h * 3)) {}

@@ -11,7 +11,8 @@ namespace mere {
 enum class TerminalProtocol { kKitty, kIterm2, kSixel };
 
 // The protocol of the terminal, judged from the environment (TERM, TERM_PROGRAM, KITTY_WINDOW_ID,
-// LC_TERMINAL, ...) and MERERUN_SHOW_PROTOCOL=kitty|iterm2|sixel|none, which wins. nullopt: unknown.
+// LC_TERMINAL, ...) and MERERUN_SHOW_PROTOCOL=kitty|iterm2|sixel|none, which wins. nullopt:
+// unknown.
 std::optional<TerminalProtocol> detect_terminal_protocol();
 
 // The escape sequence that shows `image`, followed by a newline.

@@ -2,6 +2,9 @@
 // a seed gives the same picture as the public reference pipelines and on every device.
 // Source: ATen CPUGeneratorImpl, DistributionTemplates.h (normal_fill for 16 values and more,
 // Box-Muller pairs with a cached second value for fewer). Checked by tests/fixtures/rng.
+//
+//   HostRng rng(seed);
+//   const std::vector<float> noise = rng.normal(128 * 8 * 8);
 #pragma once
 
 #include <array>
@@ -17,14 +20,20 @@ class HostRng {
   // seed like any other.
   explicit HostRng(uint64_t seed);
 
-  // The next `count` standard normal values, as one randn call of that many elements gives them.
+  // The next `count` standard normal values, as one randn call of that many elements gives them:
+  // two calls are not the same as one of the sum. InternalError when `count` is negative.
   std::vector<float> normal(int64_t count);
 
  private:
   uint32_t next_uint32();
+  double next_uniform53();
+  float next_uniform24();
+  double next_normal();
+  void fill_16(float* out);  // normal values of the 16 uniform ones at `out`
+
   std::array<uint32_t, 624> state_{};
   int position_ = 624;
-  std::optional<float> cached_normal_;
+  std::optional<double> cached_normal_;  // second value of a Box-Muller pair, before rounding
 };
 
 }  // namespace mere

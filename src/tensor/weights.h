@@ -43,7 +43,7 @@ class Weights {
   // The same widened to float32; for small tensors (norms, biases).
   Array get_f32(const std::string& name, const std::vector<int64_t>& shape) const;
   // Matrix `name`.weight [out, in]: floating, or MLX affine quantised when `name`.scales is there.
-  // Bits and group size follow from the shapes (`bits_hint`, `group_hint` of a config must agree).
+  // Bits and group size follow from the shapes.
   LinearWeight get_linear(const std::string& name, int64_t out, int64_t in) const;
 
   // Reads every floating tensor once and throws IoError naming file and tensor when one holds a NaN,

@@ -1,0 +1,109 @@
+#include "kernels/cpu/convert.h"
+
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/convert.cpp"
+#include <hwy/foreach_target.h>
+//
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace mere::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+void Bf16ToF32(const uint16_t* in, float* out, size_t count) {
+  const hn::ScalableTag<uint32_t> wide;
+  const hn::Rebind<uint16_t, decltype(wide)> narrow;
+  const hn::Rebind<float, decltype(wide)> real;
+  const size_t lanes = hn::Lanes(wide);
+  size_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    const auto bits = hn::ShiftLeft<16>(hn::PromoteTo(wide, hn::LoadU(narrow, in + i)));
+    hn::StoreU(hn::BitCast(real, bits), real, out + i);
+  }
+  for (; i < count; ++i) {
+    const uint32_t bits = uint32_t{in[i]} << 16;
+    std::memcpy(out + i, &bits, sizeof bits);
+  }
+}
+
+void F16ToF32(const uint16_t* in, float* out, size_t count) {
+  const hn::ScalableTag<float> real;
+  const hn::Rebind<hwy::float16_t, decltype(real)> half;
+  const size_t lanes = hn::Lanes(real);
+  const auto* halves = reinterpret_cast<const hwy::float16_t*>(in);
+  size_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    hn::StoreU(hn::PromoteTo(real, hn::LoadU(half, halves + i)), real, out + i);
+  }
+  const hn::CappedTag<float, 1> one;
+  const hn::Rebind<hwy::float16_t, decltype(one)> one_half;
+  for (; i < count; ++i) hn::StoreU(hn::PromoteTo(one, hn::LoadU(one_half, halves + i)), one, out + i);
+}
+
+}  // namespace mere::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace mere::cpu {
+namespace {
+
+HWY_EXPORT(Bf16ToF32);
+HWY_EXPORT(F16ToF32);
+
+// Codes of a width that divides 32 never cross a word.
+template <int kBits>
+void unpack(const uint32_t* codes, int64_t count, float scale, float bias, float* out) {
+  constexpr int kPerWord = 32 / kBits;
+  constexpr uint32_t kMask = kBits == 32 ? ~0U : (1U << kBits) - 1;
+  for (int64_t i = 0; i < count; i += kPerWord) {
+    const uint32_t word = codes[i / kPerWord];
+    for (int j = 0; j < kPerWord; ++j) {
+      out[i + j] = static_cast<float>(word >> (kBits * j) & kMask) * scale + bias;
+    }
+  }
+}
+
+void unpack_crossing(const uint32_t* codes, int bits, int64_t first, int64_t count, float scale,
+                     float bias, float* out) {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(codes);
+  const uint32_t mask = (1U << bits) - 1;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t bit = (first + i) * bits;
+    uint32_t window = bytes[bit / 8];
+    if (bit % 8 + bits > 8) window |= uint32_t{bytes[bit / 8 + 1]} << 8;
+    out[i] = static_cast<float>(window >> (bit % 8) & mask) * scale + bias;
+  }
+}
+
+}  // namespace
+
+void bf16_to_f32(const uint16_t* in, float* out, size_t count) {
+  HWY_DYNAMIC_DISPATCH(Bf16ToF32)(in, out, count);
+}
+
+void f16_to_f32(const uint16_t* in, float* out, size_t count) {
+  HWY_DYNAMIC_DISPATCH(F16ToF32)(in, out, count);
+}
+
+void affine_to_f32(const uint32_t* codes, int bits, const float* scales, const float* biases,
+                   int64_t group_size, int64_t columns, float* out) {
+  for (int64_t group = 0; group * group_size < columns; ++group) {
+    const int64_t first = group * group_size;
+    const uint32_t* words = codes + first * bits / 32;
+    float* to = out + first;
+    const float scale = scales[group];
+    const float bias = biases[group];
+    switch (bits) {
+      case 1: unpack<1>(words, group_size, scale, bias, to); break;
+      case 2: unpack<2>(words, group_size, scale, bias, to); break;
+      case 4: unpack<4>(words, group_size, scale, bias, to); break;
+      case 8: unpack<8>(words, group_size, scale, bias, to); break;
+      default: unpack_crossing(codes, bits, first, group_size, scale, bias, to); break;
+    }
+  }
+}
+
+}  // namespace mere::cpu
+#endif  // HWY_ONCE

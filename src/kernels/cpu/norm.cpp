@@ -1,0 +1,107 @@
+#include "kernels/cpu/norm.h"
+
+#include <cmath>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/norm.cpp"
+#include <hwy/foreach_target.h>
+//
+#include <hwy/highway.h>
+//
+#include "kernels/cpu/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace mere::cpu::HWY_NAMESPACE {
+
+// Sum of f(x[i]) with the vector lanes as independent partial sums.
+template <class F>
+float SumOf(const float* x, int64_t width, const F& f) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  auto sum = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + lanes <= width; i += lanes) sum = hn::Add(sum, f(d, hn::LoadU(d, x + i)));
+  float total = hn::GetLane(hn::SumOfLanes(d, sum));
+  const hn::CappedTag<float, 1> one;
+  for (; i < width; ++i) total += hn::GetLane(f(one, hn::LoadU(one, x + i)));
+  return total;
+}
+
+void RmsNormRow(const float* x, const float* weight, float eps, int64_t width, float* out) {
+  const float squares =
+      SumOf(x, width, [](auto, auto v) HWY_ATTR { return hn::Mul(v, v); });
+  const float factor = 1.0F / std::sqrt(squares / static_cast<float>(width) + eps);
+  ForEachVector(width, [&](int64_t i, auto d) HWY_ATTR {
+    const auto scaled = hn::Mul(hn::LoadU(d, x + i), hn::Set(d, factor));
+    hn::StoreU(hn::Mul(scaled, hn::LoadU(d, weight + i)), d, out + i);
+  });
+}
+
+void LayerNormRow(const float* x, const float* scale, const float* shift, float eps, int64_t width,
+                  float* out) {
+  const float n = static_cast<float>(width);
+  const float mean = SumOf(x, width, [](auto, auto v) HWY_ATTR { return v; }) / n;
+  const float variance = SumOf(x, width, [mean](auto d, auto v) HWY_ATTR {
+                           const auto centred = hn::Sub(v, hn::Set(d, mean));
+                           return hn::Mul(centred, centred);
+                         }) / n;
+  const float factor = 1.0F / std::sqrt(variance + eps);
+  ForEachVector(width, [&](int64_t i, auto d) HWY_ATTR {
+    const auto centred = hn::Sub(hn::LoadU(d, x + i), hn::Set(d, mean));
+    const auto normal = hn::Mul(centred, hn::Set(d, factor));
+    const auto gain = hn::Add(hn::Set(d, 1.0F), hn::LoadU(d, scale + i));
+    hn::StoreU(hn::MulAdd(normal, gain, hn::LoadU(d, shift + i)), d, out + i);
+  });
+}
+
+void ScaleShiftRows(const float* x, const float* scale, const float* shift, bool silu, int64_t rows,
+                    int64_t channels, float* out) {
+  for (int64_t row = 0; row < rows; ++row) {
+    const float* from = x + row * channels;
+    float* to = out + row * channels;
+    ForEachVector(channels, [&](int64_t c, auto d) HWY_ATTR {
+      auto v = hn::MulAdd(hn::LoadU(d, from + c), hn::LoadU(d, scale + c), hn::LoadU(d, shift + c));
+      if (silu) v = Silu(d, v);
+      hn::StoreU(v, d, to + c);
+    });
+  }
+}
+
+}  // namespace mere::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace mere::cpu {
+
+HWY_EXPORT(RmsNormRow);
+HWY_EXPORT(LayerNormRow);
+HWY_EXPORT(ScaleShiftRows);
+
+void rms_norm_row(const float* x, const float* weight, float eps, int64_t width, float* out) {
+  HWY_DYNAMIC_DISPATCH(RmsNormRow)(x, weight, eps, width, out);
+}
+
+void layer_norm_row(const float* x, const float* scale, const float* shift, float eps,
+                    int64_t width, float* out) {
+  HWY_DYNAMIC_DISPATCH(LayerNormRow)(x, scale, shift, eps, width, out);
+}
+
+void channel_sums(const float* x, int64_t rows, int64_t channels, double* sums) {
+  // Double sums: at 1024x1024 a group has millions of values, and float32 loses digits that
+  // the variance needs.
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t c = 0; c < channels; ++c) {
+      const double v = x[row * channels + c];
+      sums[c] += v;
+      sums[channels + c] += v * v;
+    }
+  }
+}
+
+void scale_shift_rows(const float* x, const float* scale, const float* shift, bool silu,
+                      int64_t rows, int64_t channels, float* out) {
+  HWY_DYNAMIC_DISPATCH(ScaleShiftRows)(x, scale, shift, silu, rows, channels, out);
+}
+
+}  // namespace mere::cpu
+#endif  // HWY_ONCE

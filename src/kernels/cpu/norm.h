@@ -1,0 +1,23 @@
+// Normalisation kernels over rows. All pointers float32.
+#pragma once
+
+#include <cstdint>
+
+namespace mere::cpu {
+
+// out[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i]
+void rms_norm_row(const float* x, const float* weight, float eps, int64_t width, float* out);
+
+// out[i] = (x[i] - mean) / sqrt(var + eps) * (1 + scale[i]) + shift[i]
+void layer_norm_row(const float* x, const float* scale, const float* shift, float eps,
+                    int64_t width, float* out);
+
+// Sum and sum of squares per channel of `rows` rows of `channels` values, added to sums[2 *
+// channels] as double: [sum..., square sum...].
+void channel_sums(const float* x, int64_t rows, int64_t channels, double* sums);
+
+// out[r, c] = x[r, c] * scale[c] + shift[c], then SiLU when `silu`.
+void scale_shift_rows(const float* x, const float* scale, const float* shift, bool silu,
+                      int64_t rows, int64_t channels, float* out);
+
+}  // namespace mere::cpu

@@ -1,0 +1,30 @@
+// The only user of oneDNN: matrix product and convolution. Builds with API 2.6 and 3.x.
+#pragma once
+
+#include <cstdint>
+
+namespace mere::cpu {
+
+// Instruction sets above AVX2 are not used from now on.
+void onednn_cap_avx2();
+
+// Row-major C[m, n] (row stride ldc) = beta * C + A[m, k] * op(B), where op(B) is B[k, n] or, with
+// `transpose_b`, B[n, k] transposed. Accumulates in float32. Parallel unless already inside a
+// parallel region.
+void sgemm(bool transpose_b, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda,
+           const float* b, int64_t ldb, float beta, float* c, int64_t ldc);
+
+struct ConvShape {
+  int64_t batch, in_height, in_width, in_channels;
+  int64_t out_height, out_width, out_channels;
+  int64_t kernel_height, kernel_width, stride;
+  int64_t pad_top, pad_bottom, pad_left, pad_right;
+  int64_t weight_strides[4];  // of the axes out, height, width, in; in elements
+};
+
+// src [B, H, W, Cin], dst [B, Ho, Wo, Cout] dense; weight float32 with the strides of `shape`;
+// bias [Cout] or nullptr.
+void conv2d(const ConvShape& shape, const float* src, const float* weight, const float* bias,
+            float* dst);
+
+}  // namespace mere::cpu

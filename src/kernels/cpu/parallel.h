@@ -1,0 +1,18 @@
+// Threads and instruction sets of the CPU kernels.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace mere::cpu {
+
+// Applies MERERUN_THREADS (default: OMP_NUM_THREADS, else all cores) and MERERUN_CPU_ISA=avx2
+// (caps both oneDNN and Highway). Idempotent; every kernel calls it before its first work.
+void configure();
+
+// Runs body(begin, end) over [0, count) split into chunks of at least `grain`, in parallel.
+// `body` must not throw.
+void parallel_for(int64_t count, int64_t grain,
+                  const std::function<void(int64_t begin, int64_t end)>& body);
+
+}  // namespace mere::cpu
