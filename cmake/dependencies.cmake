@@ -11,10 +11,7 @@ add_library(mere_mlx INTERFACE)
 target_include_directories(mere_mlx SYSTEM INTERFACE ${MERE_MLX_ROOT}/mlx/include)
 target_link_libraries(mere_mlx INTERFACE -Wl,--no-as-needed ${MERE_MLX_ROOT}/mlx/lib/libmlx.so
                                          ${MERE_MLX_SUPPORT_LIBS} -Wl,--as-needed)
-# The precompiled MLX header serves only sources compiled with the same OpenMP setting.
-target_link_libraries(mere_mlx INTERFACE OpenMP::OpenMP_CXX)
 
-find_package(OpenMP REQUIRED)
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)

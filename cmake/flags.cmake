@@ -1,5 +1,6 @@
 # Compiler flags shared by every target. Never -ffast-math: results are compared bit by bit.
 add_library(mere_flags INTERFACE)
+target_link_libraries(mere_flags INTERFACE OpenMP::OpenMP_CXX)
 target_compile_options(mere_flags INTERFACE -Wall -Wextra $<$<BOOL:${MERE_WERROR}>:-Werror>)
 # GCC 12 reports overlapping copies inside std::string that cannot happen (GCC bug 105329).
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)

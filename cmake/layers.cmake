@@ -27,16 +27,26 @@ function(mere_layer name)
   if(ARG_MLX)
     target_link_libraries(mere_${name} PUBLIC mere_mlx)
     mere_use_mlx_header(mere_${name})
+  else()
+    target_precompile_headers(mere_${name} REUSE_FROM mere_json_header)
   endif()
   set_property(GLOBAL APPEND PROPERTY MERE_LAYER_RULES "${rule}")
 endfunction()
 
-# The MLX umbrella header takes seconds to parse; precompile it once for all who need it.
+# The MLX umbrella header and the JSON library take seconds to parse; precompile them once for all
+# layers that see MLX. The other layers share a precompiled header with JSON alone.
 file(WRITE ${CMAKE_BINARY_DIR}/mlx_header.cpp "// owner of the precompiled MLX header\n")
 add_library(mere_mlx_header OBJECT ${CMAKE_BINARY_DIR}/mlx_header.cpp)
 target_link_libraries(mere_mlx_header PUBLIC mere_flags mere_mlx)
-target_precompile_headers(mere_mlx_header PRIVATE <mlx/mlx.h>)
+target_precompile_headers(mere_mlx_header PRIVATE <mlx/mlx.h> <nlohmann/json.hpp>)
 
+file(WRITE ${CMAKE_BINARY_DIR}/json_header.cpp "// owner of the precompiled JSON header\n")
+add_library(mere_json_header OBJECT ${CMAKE_BINARY_DIR}/json_header.cpp)
+target_link_libraries(mere_json_header PUBLIC mere_flags nlohmann_json::nlohmann_json)
+target_precompile_headers(mere_json_header PRIVATE <nlohmann/json.hpp>)
+
+# Every user compiles with the flags of the header's owner, -fPIC and -fopenmp included; the compiler
+# ignores a precompiled header otherwise.
 function(mere_use_mlx_header target)
   target_precompile_headers(${target} REUSE_FROM mere_mlx_header)
 endfunction()

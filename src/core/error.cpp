@@ -13,11 +13,14 @@ Error::Error(ErrorKind kind, ErrorInfo info) : kind_(kind), info_(std::move(info
 
 int exit_status(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::kUsage: return 64;
-    case ErrorKind::kCancelled: return 130;
+    case ErrorKind::kUsage:
+      return 64;
+    case ErrorKind::kCancelled:
+      return 130;
     case ErrorKind::kIo:
     case ErrorKind::kResource:
-    case ErrorKind::kInternal: return 1;
+    case ErrorKind::kInternal:
+      return 1;
   }
   return 1;
 }
@@ -27,7 +30,8 @@ std::string printable(std::string_view text, size_t max_bytes) {
   for (char c : text) {
     if (out.size() >= max_bytes) {
       // Do not cut a UTF-8 character in two.
-      while (!out.empty() && (static_cast<unsigned char>(out.back()) & 0xC0) == 0x80) out.pop_back();
+      while (!out.empty() && (static_cast<unsigned char>(out.back()) & 0xC0) == 0x80)
+        out.pop_back();
       if (!out.empty() && static_cast<unsigned char>(out.back()) >= 0xC0) out.pop_back();
       return out + "...";
     }

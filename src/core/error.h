@@ -5,11 +5,10 @@
 //                     .hint = "use 128 or 144"}};
 //
 // Rule of use (design: caller, world, us):
-//   UsageError     the caller asked for something that cannot be: bad flag, missing file, not a model
-//   IoError        the world failed: a file is damaged, a disk is full
-//   ResourceError  the machine cannot: not enough memory
-//   InternalError  our own bug, or numbers that went wrong in our own computation
-//   Cancelled      the user stopped it
+//   UsageError     the caller asked for something that cannot be: bad flag, missing file, not a
+//   model IoError        the world failed: a file is damaged, a disk is full ResourceError  the
+//   machine cannot: not enough memory InternalError  our own bug, or numbers that went wrong in our
+//   own computation Cancelled      the user stopped it
 // Expected outcomes (a key that may be absent) are std::optional, never exceptions.
 #pragma once
 
@@ -22,10 +21,11 @@ namespace mere {
 enum class ErrorKind { kUsage, kIo, kResource, kInternal, kCancelled };
 
 struct ErrorInfo {
-  std::string code;     // stable snake_case identifier for programs
-  std::string field;    // option, file or tensor concerned; may be empty
-  std::string message;  // one line: what failed, on which file or tensor. Never a secret or a prompt
-  std::string hint;     // one line: what to do about it; may be empty
+  std::string code;   // stable snake_case identifier for programs
+  std::string field;  // option, file or tensor concerned; may be empty
+  std::string
+      message;       // one line: what failed, on which file or tensor. Never a secret or a prompt
+  std::string hint;  // one line: what to do about it; may be empty
 };
 
 class Error : public std::exception {

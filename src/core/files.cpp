@@ -1,15 +1,14 @@
 #include "core/files.h"
 
+#include <array>
+#include <cerrno>
+#include <cstring>
 #include <fcntl.h>
+#include <memory>
 #include <openssl/evp.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <array>
-#include <cerrno>
-#include <cstring>
-#include <memory>
 #include <utility>
 
 #include "core/error.h"

@@ -1,4 +1,5 @@
-// Files: bounded reads, atomic writes, read-only mappings. All failures are IoError naming the file.
+// Files: bounded reads, atomic writes, read-only mappings. All failures are IoError naming the
+// file.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 #include "core/json.h"
 
-#include <set>
+#include <utility>
 
 #include "core/error.h"
 
@@ -27,36 +27,85 @@ int64_t checked_int(const Json& value, const char* key, int64_t low, int64_t hig
   const bool too_large =
       value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
   if (too_large || value.get<int64_t>() < low || value.get<int64_t>() > high) {
-    fail_member(source, key,
-                "is outside " + std::to_string(low) + " to " + std::to_string(high));
+    fail_member(source, key, "is outside " + std::to_string(low) + " to " + std::to_string(high));
   }
   return value.get<int64_t>();
 }
 
+// Builds the tree itself, so that a repeated key and too many levels are seen at no extra cost.
+class StrictBuilder : public nlohmann::json_sax<Json> {
+ public:
+  Json root;
+  std::string problem;
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(number_integer_t value) override { return add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return add(value); }
+  bool number_float(number_float_t value, const string_t&) override { return add(value); }
+  bool string(string_t& value) override { return add(std::move(value)); }
+  bool binary(binary_t&) override { return stop("binary value"); }
+  bool start_object(size_t) override { return open(Json::value_t::object); }
+  bool start_array(size_t) override { return open(Json::value_t::array); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+
+  bool key(string_t& name) override {
+    auto& members = open_.back()->get_ref<Json::object_t&>();
+    const auto [member, is_new] = members.try_emplace(std::move(name));
+    if (!is_new) return stop("key \"" + printable(member->first) + "\" appears twice");
+    member_ = &member->second;
+    return true;
+  }
+
+  bool parse_error(size_t, const std::string&, const Json::exception& e) override {
+    return stop(std::string("not valid JSON: ") + e.what());
+  }
+
+ private:
+  bool stop(std::string what) {
+    problem = std::move(what);
+    return false;
+  }
+
+  // The new value: the root, the member whose key was just read, or the next item of a list.
+  Json& place(Json value) {
+    if (open_.empty()) return root = std::move(value);
+    if (open_.back()->is_object()) return *member_ = std::move(value);
+    return open_.back()->get_ref<Json::array_t&>().emplace_back(std::move(value));
+  }
+
+  bool add(Json value) {
+    place(std::move(value));
+    return true;
+  }
+
+  bool open(Json::value_t type) {
+    if (open_.size() >= static_cast<size_t>(kMaxJsonDepth)) {
+      return stop("nested more than " + std::to_string(kMaxJsonDepth) + " deep");
+    }
+    // Stays valid while it is open: its parent grows only after it is closed.
+    open_.push_back(&place(Json(type)));
+    return true;
+  }
+
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  std::vector<Json*> open_;
+  Json* member_ = nullptr;
+};
+
 }  // namespace
 
 Json parse_json(std::string_view text, const std::string& source) {
-  std::vector<std::set<std::string>> keys_of_open_objects;
-  std::string problem;
-  const Json::parser_callback_t check = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (!problem.empty()) return false;
-    if (depth > kMaxJsonDepth) problem = "nested more than " + std::to_string(kMaxJsonDepth) + " deep";
-    if (event == Json::parse_event_t::object_start) keys_of_open_objects.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys_of_open_objects.pop_back();
-    if (event == Json::parse_event_t::key &&
-        !keys_of_open_objects.back().insert(parsed.get<std::string>()).second) {
-      problem = "key \"" + printable(parsed.get<std::string>()) + "\" appears twice";
-    }
-    return problem.empty();
-  };
-  Json json;
-  try {
-    json = Json::parse(text.begin(), text.end(), check);
-  } catch (const Json::exception& e) {
-    if (problem.empty()) problem = std::string("not valid JSON: ") + e.what();
-  }
-  if (!problem.empty()) fail(source, problem);
-  return json;
+  // The parser takes a NUL for the end and would pass over whatever follows.
+  if (text.find('\0') != std::string_view::npos) fail(source, "not valid JSON: holds a NUL");
+  StrictBuilder builder;
+  if (!Json::sax_parse(text.begin(), text.end(), &builder)) fail(source, builder.problem);
+  return std::move(builder.root);
 }
 
 Json parse_json_file(const fs::path& path, size_t max_bytes) {

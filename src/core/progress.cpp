@@ -6,16 +6,26 @@ namespace mere {
 
 std::string_view stage_name(Stage stage) {
   switch (stage) {
-    case Stage::kLoadingModel: return "loadingModel";
-    case Stage::kLoadingEncoder: return "loadingEncoder";
-    case Stage::kEncodingText: return "encodingText";
-    case Stage::kEncodingReferenceImages: return "encodingReferenceImages";
-    case Stage::kLoadingTransformer: return "loadingTransformer";
-    case Stage::kLoadingLora: return "loadingLoRA";
-    case Stage::kDenoising: return "denoising";
-    case Stage::kLoadingVae: return "loadingVAE";
-    case Stage::kDecoding: return "decoding";
-    case Stage::kSaving: return "saving";
+    case Stage::kLoadingModel:
+      return "loadingModel";
+    case Stage::kLoadingEncoder:
+      return "loadingEncoder";
+    case Stage::kEncodingText:
+      return "encodingText";
+    case Stage::kEncodingReferenceImages:
+      return "encodingReferenceImages";
+    case Stage::kLoadingTransformer:
+      return "loadingTransformer";
+    case Stage::kLoadingLora:
+      return "loadingLoRA";
+    case Stage::kDenoising:
+      return "denoising";
+    case Stage::kLoadingVae:
+      return "loadingVAE";
+    case Stage::kDecoding:
+      return "decoding";
+    case Stage::kSaving:
+      return "saving";
   }
   return "unknown";
 }

@@ -1,8 +1,5 @@
 #include "core/system.h"
 
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -10,6 +7,8 @@
 #include <fstream>
 #include <limits>
 #include <sstream>
+#include <sys/resource.h>
+#include <unistd.h>
 
 namespace mere {
 namespace {

@@ -125,7 +125,9 @@ std::vector<fs::path> output_paths(const std::string& output, const std::vector<
            "give a file name");
   }
   fs::path path = output.empty() ? fs::path(default_output_name()) : fs::path(output);
-  if (!path.has_filename() || path.filename() == "." || path.filename() == "..") {
+  std::error_code ec;
+  if (!path.has_filename() || path.filename() == "." || path.filename() == ".." ||
+      fs::is_directory(path, ec)) {
     refuse("output_is_folder", "--output", output + " names a folder",
            "give the name of a file in it");
   }

@@ -8,40 +8,25 @@
 #include <string>
 #include <vector>
 
-#include "core/files.h"
-#include "core/progress.h"
+#include "families/image_family.h"
 
 namespace mere {
 
 struct ValidateRequest {
-  std::string family;
-  std::string test = "all";
-  std::string model;
-  std::optional<fs::path> cases;
+  std::string family;        // "klein", ...
+  std::string test = "all";  // all, vae, encoder, transformer, pipeline
+  std::string model{};         // id or folder; with cases: used instead of the model each case names
+  std::optional<fs::path> cases;  // a folder of cases, the folder that holds cases/, or one file
   fs::path models_dir;
-};
-
-struct TensorCheck {
-  std::string name;
-  double max_abs;
-  double rel_l2;
-  bool passed;
-  std::string problem;
-};
-
-struct CaseCheck {
-  std::string file, kind;
-  bool passed;
-  std::string problem;
-  std::vector<TensorCheck> tensors;
 };
 
 struct ValidateReport {
   std::vector<CaseCheck> cases;
-  std::vector<std::string> not_cases;
-  bool passed;
+  std::vector<std::string> not_cases;  // files of the folder that are no cases, e.g. listings
+  bool passed = false;                 // at least one case ran and none failed
 };
 
+// UsageError when the family, test or folder is unknown.
 ValidateReport validate_images(const ValidateRequest& request, Progress& progress);
 
 }  // namespace mere

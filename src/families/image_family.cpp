@@ -1,6 +1,7 @@
 #include "families/image_family.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <tuple>
 
@@ -43,11 +44,33 @@ std::vector<ImageSize> nearest_legal_sizes(const SizeRule& rule, ImageSize size)
       }
     }
   }
-  std::ranges::sort(candidates, {}, [&](ImageSize c) {
-    return std::tuple(distance(c, size), c.width, c.height);
-  });
+  std::ranges::sort(candidates, {},
+                    [&](ImageSize c) { return std::tuple(distance(c, size), c.width, c.height); });
   if (candidates.size() > 2) candidates.resize(2);
   return candidates;
+}
+
+TensorCheck compare_tensors(const std::string& name, const CaseTensor& actual,
+                            const CaseTensor& expected, double tolerance) {
+  TensorCheck check{.name = name};
+  if (actual.shape != expected.shape) {
+    check.problem = "shape differs from the expected one";
+    return check;
+  }
+  double error_squares = 0;
+  double squares = 0;
+  bool within = true;
+  for (size_t i = 0; i < expected.values.size(); ++i) {
+    const double error = std::abs(actual.values[i] - expected.values[i]);
+    // Written so that a NaN fails.
+    within = within && error <= tolerance + tolerance * std::abs(expected.values[i]);
+    check.max_abs = error > check.max_abs || std::isnan(error) ? error : check.max_abs;
+    error_squares += error * error;
+    squares += expected.values[i] * expected.values[i];
+  }
+  check.rel_l2 = squares > 0 ? std::sqrt(error_squares / squares) : std::sqrt(error_squares);
+  check.passed = within;
+  return check;
 }
 
 }  // namespace mere

@@ -48,9 +48,9 @@ struct ImageModelInfo {
   float default_guidance = 1.0F;
   int default_max_sequence_length = 512;
   std::optional<float> default_sigma_shift;
-  bool guidance_has_effect = false;   // false: distilled, CFG and negative prompt are not used
+  bool guidance_has_effect = false;  // false: distilled, CFG and negative prompt are not used
   OptionUse references = OptionUse::kRefused;  // --input, --ref-image, --strength
-  int max_references = 0;             // further ones are dropped with a warning
+  int max_references = 0;                      // further ones are dropped with a warning
   OptionUse lora = OptionUse::kRefused;
   int max_loras = 0;
   OptionUse sigmas = OptionUse::kRefused;
@@ -78,8 +78,8 @@ struct ImageJob {
   std::vector<float> sigmas;  // descending, without the final 0; empty: the model's schedule
   std::optional<float> sigma_shift;
   std::vector<Image> references;  // RGB, orientation applied
-  // 0 or 1: start from pure noise. Between: start from the first reference, noised to the schedule's
-  // point at 1 - strength, so that lower keeps more of it.
+  // 0 or 1: start from pure noise. Between: start from the first reference, noised to the
+  // schedule's point at 1 - strength, so that lower keeps more of it.
   float strength = 0.0F;
   std::vector<LoraRequest> loras;
   int64_t memory_limit_bytes = 0;  // for choices between speed and memory; 0: available memory
@@ -112,7 +112,7 @@ struct ImageRun {
 // Called with each finished picture, in the order of the seeds.
 using ImageSink = std::function<void(GeneratedImage image)>;
 
-// One tensor of a golden case: expected or computed. Values widened to double.
+// One tensor of a golden case, values widened to double.
 struct CaseTensor {
   std::vector<int64_t> shape;
   std::vector<double> values;
@@ -121,12 +121,31 @@ using CaseTensors = std::map<std::string, CaseTensor>;
 
 // A golden case file as handed to a family (format: docs/validation.md).
 struct GoldenCase {
-  std::string path;         // of the case file
-  std::string kind;         // stage name
-  std::string parameters;   // the JSON object under metadata key "case", or a whole JSON case file
-  fs::path root;            // folder that holds cases/; model paths are relative to it
-  std::optional<fs::path> model_override;
+  fs::path file;
+  fs::path root;  // folder that holds cases/; model paths are relative to it
+  std::optional<fs::path> model_override;  // --model
 };
+
+// What one comparison gave.
+struct TensorCheck {
+  std::string name;
+  double max_abs = 0;  // largest absolute error
+  double rel_l2 = 0;   // L2 norm of the error over that of the expected values
+  bool passed = false;
+  std::string problem{};  // why not, when it is not a matter of numbers
+};
+
+struct CaseCheck {
+  std::string file{};  // name of the case file
+  std::string kind{};  // stage: "transformer", "vae", "pipeline", ...
+  bool passed = false;
+  std::string problem{};  // an error that ended the case
+  std::vector<TensorCheck> tensors{};
+};
+
+// Passes when |actual - expected| <= tolerance + tolerance * |expected| everywhere.
+TensorCheck compare_tensors(const std::string& name, const CaseTensor& actual,
+                            const CaseTensor& expected, double tolerance);
 
 class ImageModel {
  public:
@@ -142,14 +161,16 @@ class ImageFamily {
   virtual ImageModelInfo describe(const ModelRoot& root) const = 0;
   // Maps and checks weights. IoError names the file and tensor that is wrong.
   virtual std::unique_ptr<ImageModel> load(const ModelRoot& root, Progress& progress) const = 0;
-  // Computes the tensors of `golden` that carry an expected value (all names in its file that are
-  // not inputs). The harness compares; the family never sees the expected values as inputs.
-  virtual CaseTensors run_case(const GoldenCase& golden, Progress& progress) const = 0;
-  // Deterministic self checks on an installed model for --test vae|encoder|transformer|pipeline:
-  // name -> empty string when good, else what is wrong.
-  virtual std::map<std::string, std::string> self_check(const ModelRoot& root,
-                                                        std::string_view test,
-                                                        Progress& progress) const = 0;
+  // The stage of case file `file` ("vae", "tokenizer", ...); empty when it is not a case of this
+  // family. IoError when the file is damaged.
+  virtual std::string case_kind(const fs::path& file) const = 0;
+  // Runs the stage on the inputs in the file and compares every tensor that is not an input; a
+  // tensor the family does not know fails the case.
+  virtual CaseCheck run_case(const GoldenCase& golden, Progress& progress) const = 0;
+  // Deterministic checks on an installed model, without expected values: `test` is vae, encoder,
+  // transformer or pipeline.
+  virtual CaseCheck self_check(const ModelRoot& root, std::string_view test,
+                               Progress& progress) const = 0;
 };
 
 }  // namespace mere

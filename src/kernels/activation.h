@@ -1,4 +1,4 @@
-// Activations, float32.
+// Activations, float32 in and out. std::invalid_argument on a shape or type mismatch.
 #pragma once
 
 #include <mlx/mlx.h>

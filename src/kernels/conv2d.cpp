@@ -8,6 +8,7 @@
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/rows.h"
 #include "kernels/cpu_op.h"
 
 namespace mere {
@@ -15,55 +16,86 @@ namespace {
 
 namespace mx = mlx::core;
 
-cpu::ConvShape conv_shape(const mx::array& x, const mx::array& weight, const mx::Shape& out,
-                          int stride, const ConvPadding& padding) {
-  cpu::ConvShape shape{};
-  shape.batch = x.shape(0);
-  shape.in_height = x.shape(1);
-  shape.in_width = x.shape(2);
-  shape.in_channels = x.shape(3);
-  shape.out_height = out[1];
-  shape.out_width = out[2];
-  shape.out_channels = out[3];
-  shape.kernel_height = weight.shape(1);
-  shape.kernel_width = weight.shape(2);
-  shape.stride = stride;
-  shape.pad_top = padding.top;
-  shape.pad_bottom = padding.bottom;
-  shape.pad_left = padding.left;
-  shape.pad_right = padding.right;
-  for (int axis = 0; axis < 4; ++axis) shape.weight_strides[axis] = weight.strides(axis);
-  return shape;
-}
+// A weight as float32 with strides of the axes out, height, width, in.
+class ConvWeight {
+ public:
+  explicit ConvWeight(const mx::array& a) {
+    // A permuted view covers its buffer without gaps: it is widened in the order of memory and
+    // keeps its strides. Other views are copied.
+    const bool permuted = a.flags().contiguous && a.data_size() == a.size();
+    if (permuted) {
+      std::copy(a.strides().begin(), a.strides().end(), strides_);
+    } else {
+      int64_t stride = 1;
+      for (int axis = 3; axis >= 0; stride *= a.shape(axis--)) strides_[axis] = stride;
+    }
+    // The stride of an axis of size 1 means nothing, but oneDNN refuses one that looks like
+    // overlap.
+    for (int axis = 0; axis < 4; ++axis) {
+      if (a.shape(axis) == 1) strides_[axis] = static_cast<int64_t>(a.size());
+    }
+    if (a.dtype() == mx::float32) {
+      if (!permuted) wide_ = dense_copy<float>(a);
+      data_ = permuted ? a.data<float>() : wide_.data();
+      return;
+    }
+    std::vector<uint16_t> copy;
+    if (!permuted) copy = dense_copy<uint16_t>(a);
+    wide_.resize(a.size());
+    const auto widen = a.dtype() == mx::bfloat16 ? &cpu::bf16_to_f32 : &cpu::f16_to_f32;
+    widen(permuted ? a.data<uint16_t>() : copy.data(), wide_.data(), wide_.size());
+    data_ = wide_.data();
+  }
 
+  const float* data() const { return data_; }
+  int64_t stride(int axis) const { return strides_[axis]; }
+
+ private:
+  std::vector<float> wide_;
+  const float* data_ = nullptr;
+  int64_t strides_[4] = {};
+};
+
+// in: x [B, H, W, Cin] dense, weight [Cout, kh, kw, Cin], optional bias.
 void run_conv2d(const std::vector<mx::array>& in, int stride, const ConvPadding& padding,
                 mx::array& out) {
-  const mx::array& weight = in[1];
-  const cpu::ConvShape shape = conv_shape(in[0], weight, out.shape(), stride, padding);
-  std::vector<float> wide;
-  const float* weights = nullptr;
-  if (weight.dtype() == mx::float32) {
-    weights = weight.data<float>();
-  } else {
-    // A permuted view covers its buffer without gaps, so the buffer is widened in place order and
-    // keeps its strides.
-    wide.resize(weight.size());
-    if (weight.dtype() == mx::bfloat16) {
-      cpu::bf16_to_f32(weight.data<uint16_t>(), wide.data(), wide.size());
-    } else {
-      cpu::f16_to_f32(weight.data<uint16_t>(), wide.data(), wide.size());
-    }
-    weights = wide.data();
-  }
-  cpu::conv2d(shape, in[0].data<float>(), weights, in.size() > 2 ? in[2].data<float>() : nullptr,
+  const mx::array& x = in[0];
+  const ConvWeight weight(in[1]);
+  const cpu::ConvShape shape{
+      .batch = x.shape(0),
+      .in_height = x.shape(1),
+      .in_width = x.shape(2),
+      .in_channels = x.shape(3),
+      .out_height = out.shape(1),
+      .out_width = out.shape(2),
+      .out_channels = out.shape(3),
+      .kernel_height = in[1].shape(1),
+      .kernel_width = in[1].shape(2),
+      .stride = stride,
+      .pad_top = padding.top,
+      .pad_bottom = padding.bottom,
+      .pad_left = padding.left,
+      .pad_right = padding.right,
+      .weight_strides = {weight.stride(0), weight.stride(1), weight.stride(2), weight.stride(3)}};
+  std::optional<DenseData<float>> bias;
+  if (in.size() > 2) bias.emplace(in[2]);
+  cpu::conv2d(shape, x.data<float>(), weight.data(), bias ? bias->data() : nullptr,
               out.data<float>());
+}
+
+bool is_floating(const mx::array& a) {
+  return a.dtype() == mx::float32 || a.dtype() == mx::bfloat16 || a.dtype() == mx::float16;
 }
 
 }  // namespace
 
 mx::array conv2d(const mx::array& x, const mx::array& weight, const std::optional<mx::array>& bias,
                  int stride, const ConvPadding& padding) {
-  if (x.ndim() != 4 || weight.ndim() != 4 || x.shape(3) != weight.shape(3) || stride < 1 ||
+  require_float32("conv2d", {x});
+  if (bias) require_float32("conv2d", {*bias});
+  if (x.ndim() != 4 || weight.ndim() != 4 || !is_floating(weight) || weight.size() == 0 ||
+      x.shape(3) != weight.shape(3) || stride < 1 ||
+      std::min({padding.top, padding.bottom, padding.left, padding.right}) < 0 ||
       (bias && bias->shape() != mx::Shape{weight.shape(0)})) {
     throw std::invalid_argument("[conv2d] shapes do not match");
   }
@@ -80,15 +112,15 @@ mx::array conv2d(const mx::array& x, const mx::array& weight, const std::optiona
       "conv2d", shape, std::move(inputs),
       [stride, padding](const auto& in, auto& out) { run_conv2d(in, stride, padding, out); },
       [stride, padding](const auto& in) {
-        const auto padded =
-            mx::pad(in[0], {{0, 0}, {padding.top, padding.bottom}, {padding.left, padding.right},
-                            {0, 0}});
+        const auto padded = mx::pad(
+            in[0], {{0, 0}, {padding.top, padding.bottom}, {padding.left, padding.right}, {0, 0}});
         auto y = mx::conv2d(padded, mx::astype(in[1], mx::float32), {stride, stride});
         return std::vector{in.size() > 2 ? y + in[2] : y};
       });
 }
 
 mx::array upsample_nearest_2x(const mx::array& x) {
+  require_float32("upsample_nearest_2x", {x});
   if (x.ndim() != 4) throw std::invalid_argument("[upsample_nearest_2x] needs [B, H, W, C]");
   const mx::Shape shape = {x.shape(0), 2 * x.shape(1), 2 * x.shape(2), x.shape(3)};
   return cpu_op(
@@ -110,9 +142,7 @@ mx::array upsample_nearest_2x(const mx::array& x) {
           }
         });
       },
-      [](const auto& in) {
-        return std::vector{mx::repeat(mx::repeat(in[0], 2, 1), 2, 2)};
-      });
+      [](const auto& in) { return std::vector{mx::repeat(mx::repeat(in[0], 2, 1), 2, 2)}; });
 }
 
 }  // namespace mere

@@ -1,9 +1,11 @@
 #include "kernels/cpu_op.h"
 
+#include <cstdint>
 #include <mlx/backend/cpu/encoder.h>
-#include <mlx/fast_primitives.h>
-
+#include <mlx/primitives.h>
 #include <stdexcept>
+#include <string>
+#include <sys/mman.h>
 #include <utility>
 
 namespace mere {
@@ -11,17 +13,41 @@ namespace {
 
 namespace mx = mlx::core;
 
-class CpuOp : public mx::fast::Custom {
+using Arrays = std::vector<mx::array>;
+
+Arrays select(const Arrays& from, const std::vector<int>& indices) {
+  Arrays chosen;
+  for (const int index : indices) chosen.push_back(from.at(static_cast<size_t>(index)));
+  return chosen;
+}
+
+// A large output is new memory from the system each time, and touching it page by page can cost
+// more than the kernel. Only the whole huge pages inside are asked for, so it takes no more memory.
+void prefer_huge_pages([[maybe_unused]] void* data, [[maybe_unused]] size_t bytes) {
+#ifdef MADV_HUGEPAGE
+  constexpr size_t kHugePage = size_t{2} << 20;
+  if (bytes < 2 * kHugePage) return;
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  const uintptr_t first = (address + kHugePage - 1) / kHugePage * kHugePage;
+  const uintptr_t last = (address + bytes) / kHugePage * kHugePage;
+  ::madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+#endif
+}
+
+// Same contract as mx::fast::Custom, whose members the prebuilt library does not export.
+class CpuOp : public mx::Primitive {
  public:
   CpuOp(mx::Stream stream, const char* name, CpuRun run, Fallback fallback)
-      : Custom(stream, std::move(fallback)), name_(name), run_(std::move(run)) {}
+      : Primitive(stream), name_(name), run_(std::move(run)), fallback_(std::move(fallback)) {}
 
-  void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
+  void eval_cpu(const Arrays& inputs, Arrays& outputs) override {
     mx::array& out = outputs[0];
     out.set_data(mx::allocator::malloc(out.nbytes()));
+    if (out.size() == 0) return;
+    prefer_huge_pages(out.data<float>(), out.nbytes());
     // Weak copies: the evaluator keeps the buffers alive until the task has run, and a strong copy
     // would keep the graph alive with them.
-    std::vector<mx::array> weak_inputs;
+    Arrays weak_inputs;
     weak_inputs.reserve(inputs.size());
     for (const mx::array& input : inputs) {
       weak_inputs.push_back(mx::array::unsafe_weak_copy(input));
@@ -31,25 +57,60 @@ class CpuOp : public mx::fast::Custom {
          weak_out = mx::array::unsafe_weak_copy(out)]() mutable { run(weak_inputs, weak_out); });
   }
 
-  void eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) override {
+  void eval_gpu(const Arrays&, Arrays&) override {
     throw std::logic_error("a CPU kernel was placed on a GPU stream");
+  }
+
+  Arrays vjp(const Arrays& primals, const Arrays& cotangents, const std::vector<int>& argnums,
+             const Arrays&) override {
+    return mx::vjp(fallback_of(primals, argnums), select(primals, argnums), cotangents).second;
+  }
+
+  Arrays jvp(const Arrays& primals, const Arrays& tangents,
+             const std::vector<int>& argnums) override {
+    return mx::jvp(fallback_of(primals, argnums), select(primals, argnums), tangents).second;
+  }
+
+  std::pair<Arrays, std::vector<int>> vmap(const Arrays& inputs,
+                                           const std::vector<int>& axes) override {
+    return {mx::vmap(fallback_, axes)(inputs), {0}};
   }
 
   const char* name() const override { return name_; }
 
  private:
+  // The fallback as a function of the inputs `argnums`. The others stay constant: they may be
+  // integers, which have no gradient.
+  Fallback fallback_of(const Arrays& primals, const std::vector<int>& argnums) const {
+    return [fallback = fallback_, primals, argnums](const Arrays& chosen) {
+      Arrays inputs = primals;
+      for (size_t i = 0; i < argnums.size(); ++i) {
+        inputs.at(static_cast<size_t>(argnums[i])) = chosen[i];
+      }
+      return fallback(inputs);
+    };
+  }
+
   const char* name_;
   CpuRun run_;
+  Fallback fallback_;
 };
 
 }  // namespace
 
-mx::array cpu_op(const char* name, const mx::Shape& shape, std::vector<mx::array> inputs, CpuRun run,
-                 Fallback fallback) {
+mx::array cpu_op(const char* name, const mx::Shape& shape, std::vector<mx::array> inputs,
+                 CpuRun run, Fallback fallback) {
   if (mx::default_device() != mx::Device::cpu) return fallback(inputs).at(0);
-  auto primitive = std::make_shared<CpuOp>(mx::default_stream(mx::Device::cpu), name, std::move(run),
-                                           std::move(fallback));
+  auto primitive = std::make_shared<CpuOp>(mx::default_stream(mx::Device::cpu), name,
+                                           std::move(run), std::move(fallback));
   return mx::array(shape, mx::float32, std::move(primitive), std::move(inputs));
+}
+
+void require_float32(const char* name, std::initializer_list<mx::array> arrays) {
+  for (const mx::array& a : arrays) {
+    if (a.dtype() == mx::float32) continue;
+    throw std::invalid_argument("[" + std::string(name) + "] inputs must be float32");
+  }
 }
 
 }  // namespace mere

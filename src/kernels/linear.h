@@ -7,15 +7,15 @@
 // a mapped checkpoint is never copied whole. Accumulation is float32.
 #pragma once
 
-#include <mlx/mlx.h>
-
 #include <cstdint>
+#include <mlx/mlx.h>
 #include <optional>
 
 namespace mere {
 
-// A weight matrix [out, in]. Quantised: `weight` holds uint32 words of 32 / bits codes each,
-// `scales` and `biases` are [out, in / group_size]; value = code * scale + bias.
+// A weight matrix [out, in]. Quantised: `weight` holds per row in * bits / 32 uint32 words, codes
+// of 1-6 or 8 bits from the low bit up; `scales` and `biases` are [out, in / group_size],
+// group_size a multiple of 32; value = code * scale + bias.
 struct LinearWeight {
   mlx::core::array weight;
   std::optional<mlx::core::array> scales;
@@ -31,8 +31,9 @@ struct LinearWeight {
 // A floating matrix [out, in] as a LinearWeight.
 LinearWeight dense_weight(mlx::core::array weight);
 
-// x [..., in] float32, bias [out] float32 or absent. Result [..., out] float32.
-// std::invalid_argument on a shape mismatch: a bug of the model code, not of the user.
+// x [..., in] float32, bias [out] float32 or absent. Result [..., out] float32. Any strides: slices
+// of rows or columns of a wider array are read in place.
+// std::invalid_argument on a shape or type mismatch: a bug of the model code, not of the user.
 mlx::core::array linear(const mlx::core::array& x, const LinearWeight& weight,
                         const std::optional<mlx::core::array>& bias = std::nullopt);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 #include <vector>
 
@@ -17,32 +18,35 @@ namespace mx = mlx::core;
 
 constexpr int64_t kGrainFloats = 8192;  // least work worth a thread
 
-int64_t grain_rows(int64_t width) { return std::max<int64_t>(1, kGrainFloats / std::max<int64_t>(1, width)); }
+int64_t grain_rows(int64_t width) {
+  return std::max<int64_t>(1, kGrainFloats / std::max<int64_t>(1, width));
+}
 
 void run_rms_norm(const mx::array& x, const mx::array& weight, float eps, mx::array& out) {
-  const RowIndex rows(x);
+  const Rows<float> rows(x);
+  const DenseData<float> gains(weight);
+  const int64_t width = rows.width();
   float* to = out.data<float>();
-  cpu::parallel_for(rows.count(), grain_rows(rows.width()), [&](int64_t begin, int64_t end) {
+  cpu::parallel_for(rows.count(), grain_rows(width), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      cpu::rms_norm_row(x.data<float>() + rows.offset(row), weight.data<float>(), eps, rows.width(),
-                        to + row * rows.width());
+      cpu::rms_norm_row(rows.row(row), gains.data(), eps, width, to + row * width);
     }
   });
 }
 
 void run_layer_norm(const mx::array& x, const mx::array& scale, const mx::array& shift, float eps,
                     mx::array& out) {
-  const RowIndex rows(x);
-  const int64_t tokens = x.shape(1);
-  const auto batch_row = [&](const mx::array& a, int64_t batch) {
-    return a.data<float>() + (a.shape(0) == 1 ? 0 : batch * a.strides(0));
-  };
+  const Rows<float> rows(x);
+  const Rows<float> scales(scale);
+  const Rows<float> shifts(shift);
+  const int64_t width = rows.width();
+  const int64_t rows_per_scale = rows.count() / scales.count();
+  const int64_t rows_per_shift = rows.count() / shifts.count();
   float* to = out.data<float>();
-  cpu::parallel_for(rows.count(), grain_rows(rows.width()), [&](int64_t begin, int64_t end) {
+  cpu::parallel_for(rows.count(), grain_rows(width), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const int64_t batch = row / tokens;
-      cpu::layer_norm_row(x.data<float>() + rows.offset(row), batch_row(scale, batch),
-                          batch_row(shift, batch), eps, rows.width(), to + row * rows.width());
+      cpu::layer_norm_row(rows.row(row), scales.row(row / rows_per_scale),
+                          shifts.row(row / rows_per_shift), eps, width, to + row * width);
     }
   });
 }
@@ -61,6 +65,8 @@ void run_group_norm(const mx::array& x, const mx::array& weight, const mx::array
   std::vector<double> sums(static_cast<size_t>(slices * channels * 2));
   std::vector<float> scale(static_cast<size_t>(channels));
   std::vector<float> shift(static_cast<size_t>(channels));
+  const DenseData<float> gains(weight);
+  const DenseData<float> offsets(bias);
   const auto slice_rows = [&](int64_t slice) {
     return std::min(kSlicePixels, pixels - slice * kSlicePixels);
   };
@@ -86,12 +92,14 @@ void run_group_norm(const mx::array& x, const mx::array& weight, const mx::array
       }
       const double count = static_cast<double>(pixels * per_group);
       const double mean = sum / count;
-      const double variance = std::max(0.0, squares / count - mean * mean);
-      const double factor = 1.0 / std::sqrt(variance + eps);
+      const double variance = std::max(squares / count - mean * mean, 0.0);  // keeps a NaN
+      const double factor = variance <= std::numeric_limits<float>::max()
+                                ? 1.0 / std::sqrt(variance + eps)
+                                : std::numeric_limits<double>::quiet_NaN();
       for (int64_t c = group * per_group; c < (group + 1) * per_group; ++c) {
-        const double gain = factor * weight.data<float>()[c];
+        const double gain = factor * gains.data()[c];
         scale[c] = static_cast<float>(gain);
-        shift[c] = static_cast<float>(bias.data<float>()[c] - mean * gain);
+        shift[c] = static_cast<float>(offsets.data()[c] - mean * gain);
       }
     }
     cpu::parallel_for(slices, 1, [&](int64_t begin, int64_t end) {
@@ -107,7 +115,8 @@ void run_group_norm(const mx::array& x, const mx::array& weight, const mx::array
 }  // namespace
 
 mx::array rms_norm(const mx::array& x, const mx::array& weight, float eps) {
-  if (weight.ndim() != 1 || weight.shape(0) != x.shape(-1)) {
+  require_float32("rms_norm", {x, weight});
+  if (x.ndim() == 0 || weight.shape() != mx::Shape{x.shape(-1)}) {
     throw std::invalid_argument("[rms_norm] weight does not match the last axis");
   }
   return cpu_op(
@@ -121,8 +130,12 @@ mx::array rms_norm(const mx::array& x, const mx::array& weight, float eps) {
 
 mx::array layer_norm_modulated(const mx::array& x, const mx::array& scale, const mx::array& shift,
                                float eps) {
-  if (x.ndim() != 3 || scale.ndim() != 3 || shift.ndim() != 3 || scale.shape(-1) != x.shape(-1) ||
-      shift.shape(-1) != x.shape(-1) || scale.shape(1) != 1 || shift.shape(1) != 1) {
+  require_float32("layer_norm_modulated", {x, scale, shift});
+  const auto fits = [&](const mx::array& a) {
+    return a.ndim() == 3 && (a.shape(0) == 1 || a.shape(0) == x.shape(0)) && a.shape(1) == 1 &&
+           a.shape(2) == x.shape(2);
+  };
+  if (x.ndim() != 3 || !fits(scale) || !fits(shift)) {
     throw std::invalid_argument("[layer_norm_modulated] shapes do not match");
   }
   return cpu_op(
@@ -138,6 +151,7 @@ mx::array layer_norm_modulated(const mx::array& x, const mx::array& scale, const
 
 mx::array group_norm(const mx::array& x, const mx::array& weight, const mx::array& bias, int groups,
                      float eps, bool silu) {
+  require_float32("group_norm", {x, weight, bias});
   if (x.ndim() != 4 || groups <= 0 || x.shape(3) % groups != 0 ||
       weight.shape() != mx::Shape{x.shape(3)} || bias.shape() != weight.shape()) {
     throw std::invalid_argument("[group_norm] shapes do not match");
@@ -149,8 +163,8 @@ mx::array group_norm(const mx::array& x, const mx::array& weight, const mx::arra
       },
       [groups, eps, silu](const auto& in) {
         const auto& shape = in[0].shape();
-        const auto split = mx::reshape(
-            in[0], {shape[0], shape[1] * shape[2], groups, shape[3] / groups});
+        const auto split =
+            mx::reshape(in[0], {shape[0], shape[1] * shape[2], groups, shape[3] / groups});
         const auto centred = split - mx::mean(split, std::vector<int>{1, 3}, true);
         const auto variance = mx::mean(mx::square(centred), std::vector<int>{1, 3}, true);
         const auto normal = mx::reshape(centred * mx::rsqrt(variance + mx::array(eps)), shape);

@@ -1,8 +1,10 @@
-// Normalisations, float32 in and out.
+// Normalisations, float32 in and out. std::invalid_argument on a shape or type mismatch.
+//
+// A row or group whose squares overflow float32 gives NaN: dividing by the overflow would turn a
+// broken value into zeros that nothing notices.
 #pragma once
 
 #include <mlx/mlx.h>
-
 #include <optional>
 
 namespace mere {

@@ -14,23 +14,26 @@ namespace {
 
 namespace mx = mlx::core;
 
+constexpr int64_t kGrainFloats = 8192;  // least work worth a thread
+
 // x [B, L, H, D] -> out of the same shape, dense.
 void run_rope(const std::vector<mx::array>& in, RopePairs pairs, mx::array& out) {
-  const RowIndex rows(in[0]);
+  const Rows<float> rows(in[0]);
+  const DenseData<float> cos(in[1]);
+  const DenseData<float> sin(in[2]);
   const int64_t tokens = in[0].shape(1);
   const int64_t heads = in[0].shape(2);
-  const int64_t half = rows.width() / 2;
-  auto* const kernel =
+  const int64_t width = rows.width();
+  auto* const rotate =
       pairs == RopePairs::kAdjacent ? &cpu::rope_adjacent_row : &cpu::rope_halves_row;
-  cpu::parallel_for(rows.count(), std::max<int64_t>(1, 4096 / rows.width()),
-                    [&](int64_t begin, int64_t end) {
-                      for (int64_t row = begin; row < end; ++row) {
-                        const int64_t angle = row / heads % tokens * half;
-                        kernel(in[0].data<float>() + rows.offset(row), in[1].data<float>() + angle,
-                               in[2].data<float>() + angle, half,
-                               out.data<float>() + row * rows.width());
-                      }
-                    });
+  float* to = out.data<float>();
+  const int64_t grain = std::max<int64_t>(1, kGrainFloats / width);
+  cpu::parallel_for(rows.count(), grain, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t angle = row / heads % tokens * (width / 2);
+      rotate(rows.row(row), cos.data() + angle, sin.data() + angle, width / 2, to + row * width);
+    }
+  });
 }
 
 // The same composed from MLX operations, for gradients and GPUs.
@@ -51,13 +54,14 @@ mx::array rope_fallback(const std::vector<mx::array>& in, RopePairs pairs) {
 }  // namespace
 
 mx::array rope(const mx::array& x, const mx::array& cos, const mx::array& sin, RopePairs pairs) {
-  if (x.ndim() != 4 || x.shape(3) % 2 != 0 || cos.shape() != mx::Shape{x.shape(2), x.shape(3) / 2} ||
-      sin.shape() != cos.shape()) {
+  require_float32("rope", {x, cos, sin});
+  if (x.ndim() != 4 || x.shape(3) % 2 != 0 ||
+      cos.shape() != mx::Shape{x.shape(2), x.shape(3) / 2} || sin.shape() != cos.shape()) {
     throw std::invalid_argument("[rope] shapes do not match");
   }
   const auto by_token = mx::transpose(x, {0, 2, 1, 3});
   const auto rotated = cpu_op(
-      "rope", by_token.shape(), {by_token, mx::contiguous(cos), mx::contiguous(sin)},
+      "rope", by_token.shape(), {by_token, cos, sin},
       [pairs](const auto& in, auto& out) { run_rope(in, pairs, out); },
       [pairs](const auto& in) { return std::vector{rope_fallback(in, pairs)}; });
   return mx::transpose(rotated, {0, 2, 1, 3});

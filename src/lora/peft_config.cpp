@@ -1,6 +1,5 @@
 #include "lora/peft_config.h"
 
-#include <cmath>
 #include <utility>
 
 #include "core/error.h"

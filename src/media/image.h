@@ -36,7 +36,7 @@ enum class ImageFormat { kPng, kJpeg, kWebp };
 // Format by the extension of `path`, letter case ignored; UsageError for an unknown one.
 ImageFormat format_of_path(const fs::path& path);
 
-// Text entries stored in a picture, in file order: PNG tEXt/iTXt keyword -> text.
+// Text entries stored in a picture, in file order: key -> UTF-8 text.
 using ImageText = std::vector<std::pair<std::string, std::string>>;
 
 struct ImageInfo {
@@ -47,20 +47,25 @@ struct ImageInfo {
 };
 
 // Decodes bytes by their signature; `name` is used in messages. IoError when they are damaged,
-// truncated, too large, or not one of the three formats.
+// truncated, too large ("image_too_large"), animated, or not one of the three formats.
 Image decode_image(std::string_view bytes, const std::string& name);
 Image read_image(const fs::path& path);
 
-// Size, format and text entries without decoding pixels.
+// Size, format and text entries without decoding pixels. Text of other writers counts: PNG tEXt,
+// zTXt and iTXt, JPEG comments and the EXIF user comment of WebP ("key: value", or else "Comment").
 ImageInfo decode_image_info(std::string_view bytes, const std::string& name);
 ImageInfo read_image_info(const fs::path& path);
 
-// Encodes a picture. `text` goes into PNG iTXt/tEXt chunks, JPEG a COM segment each
-// ("key: value"), WebP an XMP-free EXIF UserComment; empty writes no metadata at all.
+// Encodes a picture: PNG lossless, JPEG quality 95 without chroma subsampling, WebP lossy quality
+// 95. Equal arguments give equal bytes. `text` goes into PNG tEXt chunks (iTXt beyond Latin-1), a
+// JPEG comment each ("key: value", continued in the next when longer than a segment), or an EXIF
+// UserComment of such lines in WebP; decode_image_info gives the entries back. Empty writes no
+// metadata at all. Keys are 1 to 79 printable ASCII characters without ':'. NUL and bytes that are
+// not UTF-8 become U+FFFD. UsageError when the format cannot hold the size.
 std::string encode_image(const Image& image, ImageFormat format, const ImageText& text);
 
 // Pillow's resize with the LANCZOS filter on 8-bit RGB, bit for bit (fixed-point coefficients,
-// horizontal pass then vertical pass).
+// horizontal pass then vertical pass). UsageError for a size that is empty or too large.
 Image resize_lanczos(const Image& image, int64_t width, int64_t height);
 
 // The `width` x `height` part of `image` whose top left corner is (left, top); must lie inside.

@@ -250,7 +250,9 @@ std::string encode_jpeg(const Image& image, const ImageText& text) {
   // A text longer than a segment continues in the next one; the reader joins after a full one.
   std::vector<std::string> comments;
   for (const auto& [key, value] : text) {
-    const std::string line = key + ": " + value;
+    std::string line = key;
+    line += ": ";
+    line += value;
     for (size_t at = 0; at <= line.size(); at += kMaxSegmentBytes) {
       comments.push_back(line.substr(at, kMaxSegmentBytes));
     }

@@ -47,8 +47,10 @@ Weights make_weights(int64_t source, int64_t target) {
   std::vector<double> exact;
   for (int64_t i = 0; i < target; ++i) {
     const double center = (static_cast<double>(i) + 0.5) * scale;
+    // Truncation and not rounding, as in the reference. NOLINTBEGIN(bugprone-incorrect-roundings)
     const auto first = std::max<int64_t>(static_cast<int64_t>(center - support + 0.5), 0);
     const auto end = std::min<int64_t>(static_cast<int64_t>(center + support + 0.5), source);
+    // NOLINTEND(bugprone-incorrect-roundings)
     exact.clear();
     double sum = 0.0;
     for (int64_t x = first; x < end; ++x) {

@@ -1,4 +1,4 @@
-// The sixel graphics format of DEC terminals.
+// The sixel graphics format: six rows of pixels to a character, colour by colour.
 #pragma once
 
 #include <string>

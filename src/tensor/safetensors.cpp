@@ -34,7 +34,8 @@ constexpr std::array<TypeRow, 13> kTypes = {{
     {"BOOL", StoredType::kBool, 1},
 }};
 
-constexpr size_t kMaxHeaderBytes = size_t{100} << 20;
+// Parsed JSON takes up to twenty times its text; the largest published headers are below 10 MB.
+constexpr size_t kMaxHeaderBytes = size_t{32} << 20;
 constexpr size_t kMaxRank = 8;
 constexpr std::string_view kLfsSignature = "version https://git-lfs";
 
@@ -80,7 +81,10 @@ class HeaderReader {
                std::to_string(all.size()) + " bytes",
            "the file is truncated or not a safetensors file");
     }
-    return all.substr(8, length);
+    const std::string_view text = all.substr(8, length);
+    // The JSON reader takes a NUL for the end of its input and would not see what follows.
+    if (text.find('\0') != std::string_view::npos) fail("header holds a NUL byte");
+    return text;
   }
 
   void read_metadata(const Json& value) {
@@ -112,7 +116,8 @@ class HeaderReader {
     }
     if (elements > std::numeric_limits<size_t>::max() / row.bytes ||
         end - begin != elements * row.bytes) {
-      fail_tensor(name, "has " + std::to_string(end - begin) + " bytes, which does not match its shape");
+      fail_tensor(name,
+                  "has " + std::to_string(end - begin) + " bytes, which does not match its shape");
     }
     tensor.begin = data_begin_ + begin;
     tensor.end = data_begin_ + end;
@@ -124,7 +129,8 @@ class HeaderReader {
     if (type == value.end() || !type->is_string()) fail_tensor(name, "has no dtype");
     const auto* row = std::ranges::find(kTypes, type->get<std::string>(), &TypeRow::name);
     if (row == kTypes.end()) {
-      fail_tensor(name, "has dtype " + printable(type->get<std::string>(), 20) + ", which is not supported");
+      fail_tensor(name, "has dtype " + printable(type->get<std::string>(), 20) +
+                            ", which is not supported");
     }
     return *row;
   }
@@ -157,7 +163,8 @@ class HeaderReader {
     std::ranges::sort(order);
     for (size_t i = 1; i < order.size(); ++i) {
       if (header_.tensors.at(*order[i - 1].second).end > order[i].first) {
-        fail_tensor(*order[i].second, "overlaps tensor \"" + printable(*order[i - 1].second) + "\"");
+        fail_tensor(*order[i].second,
+                    "overlaps tensor \"" + printable(*order[i - 1].second) + "\"");
       }
     }
   }

@@ -19,7 +19,21 @@
 
 namespace mere {
 
-enum class StoredType { kF64, kF32, kF16, kBF16, kI64, kI32, kI16, kI8, kU64, kU32, kU16, kU8, kBool };
+enum class StoredType {
+  kF64,
+  kF32,
+  kF16,
+  kBF16,
+  kI64,
+  kI32,
+  kI16,
+  kI8,
+  kU64,
+  kU32,
+  kU16,
+  kU8,
+  kBool
+};
 
 size_t stored_type_bytes(StoredType type);
 std::string_view stored_type_name(StoredType type);  // "F32", ...

@@ -1,9 +1,8 @@
 // The only door to MLX for models: the array type and the few conversions everybody needs.
 #pragma once
 
-#include <mlx/mlx.h>
-
 #include <cstdint>
+#include <mlx/mlx.h>
 #include <span>
 #include <vector>
 

@@ -1,12 +1,11 @@
 #include "tensor/weights.h"
 
-#include <mlx/primitives.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <mlx/primitives.h>
 #include <set>
 #include <utility>
 
@@ -18,7 +17,8 @@
 namespace mere {
 namespace {
 
-// A graph node that hands out mapped bytes as they are. The array constructor from a pointer copies.
+// A graph node that hands out mapped bytes as they are. The array constructor from a pointer
+// copies.
 class MappedSource : public mx::Primitive {
  public:
   // `owner` keeps `data` valid; the sizeof(size_t) bytes before it must belong to the same memory.
@@ -45,14 +45,22 @@ class MappedSource : public mx::Primitive {
 
 std::optional<mx::Dtype> array_type(StoredType type) {
   switch (type) {
-    case StoredType::kF32: return mx::float32;
-    case StoredType::kF16: return mx::float16;
-    case StoredType::kBF16: return mx::bfloat16;
-    case StoredType::kU32: return mx::uint32;
-    case StoredType::kI32: return mx::int32;
-    case StoredType::kI64: return mx::int64;
-    case StoredType::kU8: return mx::uint8;
-    default: return std::nullopt;
+    case StoredType::kF32:
+      return mx::float32;
+    case StoredType::kF16:
+      return mx::float16;
+    case StoredType::kBF16:
+      return mx::bfloat16;
+    case StoredType::kU32:
+      return mx::uint32;
+    case StoredType::kI32:
+      return mx::int32;
+    case StoredType::kI64:
+      return mx::int64;
+    case StoredType::kU8:
+      return mx::uint8;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -104,9 +112,9 @@ std::map<std::string, std::set<std::string>> read_index(const fs::path& path) {
   std::map<std::string, std::set<std::string>> shards;
   for (const auto& [name, shard] : map->items()) {
     if (!shard.is_string()) {
-      throw IoError{{"weights_damaged", path.string(),
-                     path.string() + ": weight_map of \"" + printable(name) + "\" is not a file name",
-                     ""}};
+      throw IoError{
+          {"weights_damaged", path.string(),
+           path.string() + ": weight_map of \"" + printable(name) + "\" is not a file name", ""}};
     }
     shards[shard.get<std::string>()].insert(name);
   }
@@ -163,10 +171,10 @@ Weights Weights::open(const fs::path& folder, const RenameRule& rename) {
     for (const auto& [shard, names] : read_index(*index)) {
       const fs::path path = resolve_inside(folder, shard);
       if (!fs::exists(path)) {
-        throw IoError{{"weights_missing", path.string(),
-                       path.string() + ": shard is missing (named by " +
-                           index->filename().string() + ")",
-                       "pull the model again"}};
+        throw IoError{
+            {"weights_missing", path.string(),
+             path.string() + ": shard is missing (named by " + index->filename().string() + ")",
+             "pull the model again"}};
       }
       weights.add_file(path, rename);
       const SafetensorsFile& file = *weights.files_.back();
@@ -204,8 +212,8 @@ void Weights::add_file(const fs::path& path, const RenameRule& rename) {
     const auto [it, added] = entries_.emplace(name, Entry{file, &tensor});
     if (added) continue;
     throw IoError{{"weights_damaged", path.string(),
-                   path.string() + ": tensor \"" + printable(stored_name) +
-                       "\" is also in " + it->second.file->path().filename().string(),
+                   path.string() + ": tensor \"" + printable(stored_name) + "\" is also in " +
+                       it->second.file->path().filename().string(),
                    ""}};
   }
 }
@@ -261,10 +269,10 @@ Array Weights::array_of(const std::string& name, const Entry& e) const {
     bytes = copy->data() + sizeof(size_t);
     owner = std::move(copy);
   }
-  return Array(std::move(shape), *type,
-               std::make_shared<MappedSource>(mx::default_stream(mx::Device::cpu), std::move(owner),
-                                              bytes),
-               std::vector<Array>{});
+  return Array(
+      std::move(shape), *type,
+      std::make_shared<MappedSource>(mx::default_stream(mx::Device::cpu), std::move(owner), bytes),
+      std::vector<Array>{});
 }
 
 Array Weights::get(const std::string& name, const std::vector<int64_t>& shape) const {

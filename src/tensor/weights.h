@@ -46,9 +46,9 @@ class Weights {
   // Bits and group size follow from the shapes.
   LinearWeight get_linear(const std::string& name, int64_t out, int64_t in) const;
 
-  // Reads every floating tensor once and throws IoError naming file and tensor when one holds a NaN,
-  // an Inf, or a value whose square overflows float32: such a checkpoint would give a broken or,
-  // worse, a plausible wrong result. Parallel, at memory speed.
+  // Reads every floating tensor once and throws IoError naming file and tensor when one holds a
+  // NaN, an Inf, or a value whose square overflows float32: such a checkpoint would give a broken
+  // or, worse, a plausible wrong result. Parallel, at memory speed.
   void check_values() const;
 
   int64_t total_bytes() const;

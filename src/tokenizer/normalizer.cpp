@@ -1,10 +1,9 @@
 #include "tokenizer/normalizer.h"
 
-#include <utf8proc.h>
-
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <utf8proc.h>
 #include <utility>
 
 #include "core/error.h"

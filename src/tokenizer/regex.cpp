@@ -1,12 +1,11 @@
 #include "tokenizer/regex.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-
 #include <algorithm>
 #include <array>
 #include <limits>
 #include <optional>
+#include <pcre2.h>
 
 #include "core/error.h"
 #include "tokenizer/utf8.h"
@@ -20,7 +19,8 @@ constexpr size_t kStepsPerByte = 64;
 constexpr size_t kMinSteps = 100'000;
 constexpr uint32_t kMaxHeapKib = 64 << 10;
 constexpr size_t kJitStackStart = 32 << 10;
-constexpr size_t kJitStackMax = 4 << 20;
+// Address space; memory is taken as a match needs it.
+constexpr size_t kJitStackMax = 64 << 20;
 
 // Property White_Space, as the inside of a class. PCRE2's own \s adds U+180E. A property comes last
 // so that a hyphen after it stays a hyphen.
@@ -33,7 +33,8 @@ constexpr std::string_view kRefusedEscapes = "hHvVRXKGCNbBQEW";
   throw IoError{{"tokenizer_unsupported", source, source + ": pre-tokenizer pattern: " + why, ""}};
 }
 
-// Whether "(?" at `at` starts inline flags with m, which is "dot matches newline" in one dialect and
+// Whether "(?" at `at` starts inline flags with m, which is "dot matches newline" in one dialect
+// and
 // "^ matches after newlines" in the other.
 bool sets_flag_m(std::string_view pattern, size_t at) {
   if (pattern.substr(at, 2) != "(?") return false;
@@ -62,6 +63,9 @@ std::string with_oniguruma_meaning(std::string_view pattern, const std::string& 
         }
       } else if (escaped == 'W' && !in_class) {
         out.append("[^").append(kWord).append("]");
+      } else if (escaped == 'u' && i + 4 < pattern.size()) {
+        out.append(R"(\x{)").append(pattern.substr(i + 1, 4)).append("}");
+        i += 4;
       } else if (kRefusedEscapes.find(escaped) != std::string_view::npos) {
         refuse(source, std::string("\\") + escaped + " is not supported");
       } else {
@@ -119,19 +123,17 @@ struct Regex::Code {
   pcre2_code* compiled;
 };
 
-Regex::Regex(std::string_view pattern, Syntax syntax, const std::string& source)
-    : source_(source) {
+Regex::Regex(std::string_view pattern, Syntax syntax, const std::string& source) : source_(source) {
   if (pattern.size() > kMaxPatternBytes) refuse(source, "longer than 16 KiB");
-  const std::string text = syntax == Syntax::kLiteral ? std::string(pattern)
-                                                      : with_oniguruma_meaning(pattern, source);
+  const std::string text =
+      syntax == Syntax::kLiteral ? std::string(pattern) : with_oniguruma_meaning(pattern, source);
   const std::unique_ptr<pcre2_compile_context, CompileContextDeleter> context(
       pcre2_compile_context_create(nullptr));
   need(context.get());
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
-  const uint32_t options =
-      PCRE2_UTF | (syntax == Syntax::kLiteral
-                       ? PCRE2_LITERAL
-                       : PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C);
+  const uint32_t options = PCRE2_UTF | (syntax == Syntax::kLiteral ? PCRE2_LITERAL
+                                                                   : PCRE2_UCP | PCRE2_MULTILINE |
+                                                                         PCRE2_NEVER_BACKSLASH_C);
   int error = 0;
   PCRE2_SIZE offset = 0;
   pcre2_code* compiled = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
@@ -142,8 +144,8 @@ Regex::Regex(std::string_view pattern, Syntax syntax, const std::string& source)
     refuse(source, reinterpret_cast<const char*>(message.data()));
   }
   code_ = std::make_shared<const Code>(compiled);
-  // Without it (no support, memory that may not be executable) matching is interpreted: slower, same
-  // result.
+  // Without it (no support, memory that may not be executable) matching is interpreted: slower,
+  // same result.
   pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE);
 }
 
@@ -184,7 +186,7 @@ std::vector<Regex::Span> Regex::matches(std::string_view text) const {
       refuse(source_, "it moves the start of a match");
     }
     if (span.begin == span.end && last_end == span.end) {
-      if (start >= text.size()) break;
+      if (span.end >= text.size()) break;
       start = span.end + code_point_at(text, span.end).bytes;
       continue;
     }

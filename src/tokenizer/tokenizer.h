@@ -3,11 +3,11 @@
 //   const Tokenizer tokenizer = Tokenizer::open(model / "tokenizer");
 //   const std::vector<int32_t> ids = tokenizer.encode("a red apple");
 //
-// Supported: model BPE (merges as "a b" strings or [a, b] pairs, ignore_merges), normalizer NFC/NFKC
-// or none or a Sequence of them, pre-tokenizers Split (regex, by PCRE2) / ByteLevel / Sequence, added
-// tokens (special or not, matched as whole tokens before anything else; lstrip, rstrip, single_word,
-// normalized), decoder ByteLevel. Anything else in the file is an IoError that names it: a tokenizer
-// that is almost right gives wrong pictures.
+// Supported: model BPE (merges as "a b" strings or [a, b] pairs, ignore_merges), normalizer
+// NFC/NFKC or none or a Sequence of them, pre-tokenizers Split (regex, by PCRE2) / ByteLevel /
+// Sequence, added tokens (special or not, matched as whole tokens before anything else; lstrip,
+// rstrip, single_word, normalized), decoder ByteLevel. Anything else in the file is an IoError that
+// names it: a tokenizer that is almost right gives wrong pictures.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,9 @@ class Tokenizer {
   ~Tokenizer();
 
   // Token ids of `text`, which is taken as UTF-8 (invalid bytes become U+FFFD). Special-token text
-  // inside it is parsed as special tokens. No token is added at the ends.
+  // inside it is parsed as special tokens. No token is added at the ends. UsageError when the text
+  // has more than 64 MiB; IoError when the file's own regex needs more steps than a text can
+  // deserve. Safe to call from several threads.
   std::vector<int32_t> encode(std::string_view text) const;
   // Bytes of `ids`, added tokens as their text; unknown ids are skipped.
   std::string decode(const std::vector<int32_t>& ids) const;

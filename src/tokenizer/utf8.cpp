@@ -1,8 +1,7 @@
 #include "tokenizer/utf8.h"
 
-#include <utf8proc.h>
-
 #include <algorithm>
+#include <utf8proc.h>
 
 namespace mere {
 namespace {
@@ -94,7 +93,7 @@ void append_utf8(std::string& out, char32_t code_point) {
     return;
   }
   const int tail = code_point < 0x800 ? 1 : code_point < 0x10000 ? 2 : 3;
-  const auto mark = static_cast<unsigned>(0xF00 >> tail) & 0xFF;
+  const auto mark = (0xF0U << (3 - tail)) & 0xFFU;
   out += static_cast<char>(mark | (code_point >> (6 * tail)));
   for (int i = tail - 1; i >= 0; --i) {
     out += static_cast<char>(0x80U | ((code_point >> (6 * i)) & 0x3FU));
@@ -122,8 +121,10 @@ bool is_word_character(char32_t code_point) {
     case UTF8PROC_CATEGORY_ME:
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_PC: return true;
-    default: return false;
+    case UTF8PROC_CATEGORY_PC:
+      return true;
+    default:
+      return false;
   }
 }
 

@@ -40,11 +40,9 @@ class FakeFamily : public ImageFamily {
     progress.report(Stage::kLoadingModel, 1, 1);
     return std::make_unique<FakeModel>();
   }
-  CaseTensors run_case(const GoldenCase&, Progress&) const override { return {}; }
-  std::map<std::string, std::string> self_check(const ModelRoot&, std::string_view,
-                                                Progress&) const override {
-    return {};
-  }
+  std::string case_kind(const fs::path&) const override { return {}; }
+  CaseCheck run_case(const GoldenCase&, Progress&) const override { return {}; }
+  CaseCheck self_check(const ModelRoot&, std::string_view, Progress&) const override { return {}; }
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include "core/error.h"
@@ -84,13 +85,18 @@ class AdapterFile {
     std::ofstream(path, std::ios::binary) << bytes;
     return path;
   }
-  // One folder for each test, so that tests run side by side.
+  // A folder of this process, removed at its end.
   static fs::path folder() {
-    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    const fs::path path =
-        fs::path(testing::TempDir()) / "lora_test" / test->test_suite_name() / test->name();
-    fs::create_directories(path);
-    return path;
+    struct Folder {
+      fs::path path = fs::path(testing::TempDir()) / ("lora_test_" + std::to_string(::getpid()));
+      Folder() { fs::create_directories(path); }
+      ~Folder() {
+        std::error_code ignored;
+        fs::remove_all(path, ignored);
+      }
+    };
+    static const Folder folder;
+    return folder.path;
   }
 
  private:

@@ -1,0 +1,299 @@
+#include "families/klein/klein.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+
+#include "core/error.h"
+#include "core/system.h"
+#include "families/klein/cases.h"
+#include "families/klein/pipeline.h"
+#include "families/klein/references.h"
+#include "tensor/host_rng.h"
+
+namespace mere::klein {
+namespace {
+
+constexpr int64_t kPatchPixels = 16;  // pixels per packed latent
+constexpr int kMaxReferences = 4;
+constexpr int kMaxLoras = 16;
+constexpr int64_t kBatchedGuidanceMemory = int64_t{24} << 30;
+
+class Stopwatch {
+ public:
+  explicit Stopwatch(ImageRun& run) : run_(run) {}
+  // Adds the time since the last call to the stage's total.
+  void lap(const std::string& stage) {
+    const auto now = std::chrono::steady_clock::now();
+    const double seconds = std::chrono::duration<double>(now - last_).count();
+    last_ = now;
+    const auto it = std::ranges::find(run_.timings, stage, &StageTiming::stage);
+    if (it == run_.timings.end()) {
+      run_.timings.push_back({stage, seconds});
+    } else {
+      it->seconds += seconds;
+    }
+  }
+
+ private:
+  ImageRun& run_;
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+int64_t activation_bytes(const Config& config, ImageSize size, int references, bool guided) {
+  const TransformerConfig& t = config.transformer;
+  // A reference has at most 1024 x 1024 pixels; text the usual 512 tokens.
+  const int64_t image_tokens = size.width * size.height / (kPatchPixels * kPatchPixels);
+  const int64_t tokens = image_tokens + 512 + references * 4096;
+  // The widest place is a single block: its projection, the joined attention and MLP output, and
+  // the normed input beside the residual.
+  const int64_t per_token = 2 * (3 * t.hidden() + 2 * t.mlp_hidden()) + 6 * t.hidden();
+  const int64_t transformer =
+      tokens * per_token * (guided ? 2 : 1) * static_cast<int64_t>(sizeof(float));
+  constexpr int64_t kFixed = int64_t{64} << 20;
+  return kFixed + std::max(transformer,
+                           AutoencoderKlFlux2::decode_bytes(config.vae, size.width, size.height));
+}
+
+int64_t weight_bytes(const ModelRoot& root) {
+  int64_t total = 0;
+  for (const char* component : {"text_encoder", "transformer", "vae"}) {
+    std::error_code ec;
+    for (fs::directory_iterator it(root.component(component), ec), end; !ec && it != end;
+         it.increment(ec)) {
+      if (it->path().extension() == ".safetensors")
+        total += static_cast<int64_t>(it->file_size(ec));
+    }
+  }
+  return total;
+}
+
+// "batched", "serial" or "" (auto) from the environment; the model-specific variable wins.
+std::string guidance_policy() {
+  for (const char* name : {"MERERUN_FLUX2_BATCHED_CFG", "MERERUN_IMAGE_BATCHED_CFG"}) {
+    const char* value = std::getenv(name);
+    if (value == nullptr || *value == '\0') continue;
+    const std::string policy = value;
+    if (policy == "auto") return "";
+    if (policy == "batched" || policy == "serial") return policy;
+    throw UsageError{{"environment", name, std::string(name) + " is \"" + printable(policy) + "\"",
+                      "use batched, serial or auto"}};
+  }
+  return "";
+}
+
+// Both passes at once where memory is plenty: a machine of 24 GiB and more whose free memory covers
+// the doubled activations twice.
+bool use_batched_guidance(const Config& config, ImageSize size, const ImageJob& job) {
+  const std::string policy = guidance_policy();
+  if (!policy.empty()) return policy == "batched";
+  const int64_t limit =
+      job.memory_limit_bytes > 0 ? job.memory_limit_bytes : available_memory_bytes();
+  return physical_memory_bytes() >= kBatchedGuidanceMemory &&
+         2 * activation_bytes(config, size, static_cast<int>(job.references.size()), true) < limit;
+}
+
+bool supports(const Manifest& manifest, std::string_view what) {
+  return !manifest.supports_stated ||
+         std::ranges::find(manifest.supports, what) != manifest.supports.end();
+}
+
+bool is_uniform(const Image& image) {
+  for (size_t i = 3; i < image.rgb.size(); ++i) {
+    if (image.rgb[i] != image.rgb[i % 3]) return false;
+  }
+  return true;
+}
+
+class Model : public ImageModel {
+ public:
+  Model(const ModelRoot& root, Progress& progress) : pipeline_(root) {
+    Stopwatch watch(loading_);
+    pipeline_.load(progress);
+    watch.lap("load");
+  }
+
+  ImageRun generate(const ImageJob& job, Progress& progress, const ImageSink& sink) override {
+    ImageRun run = loading_;
+    loading_ = {};
+    Stopwatch watch(run);
+    apply_loras(job, progress, run);
+    if (!job.loras.empty()) watch.lap("lora");
+
+    std::vector<Image> references;
+    for (const Image& image : job.references) {
+      references.push_back(
+          prepare_reference(image, "reference " + std::to_string(references.size() + 1)));
+    }
+    const ImageSize size = size_of(job, references);
+    const LatentGrid grid{size.height / kPatchPixels, size.width / kPatchPixels};
+    DenoiseRequest request = encode_text(job, progress);
+    watch.lap("text_encoder");
+
+    request.grid = grid;
+    request.schedule = klein_schedule(grid.tokens(), job.steps, job.sigma_shift, job.sigmas);
+    request.batched_guidance =
+        request.negative_prompt && use_batched_guidance(pipeline_.config(), size, job);
+    run.cfg_mode = !request.negative_prompt   ? "none"
+                   : request.batched_guidance ? "batched"
+                                              : "serial";
+    std::optional<Array> start;
+    if (!references.empty()) {
+      request.references = pipeline_.encode_references(references, progress);
+      request.first_step = first_step_of(job);
+      if (request.first_step > 0) {
+        start = pipeline_.encode_image(cover(job.references.front(), size.width, size.height));
+      }
+      watch.lap("references");
+    }
+    for (const uint64_t seed : job.seeds) {
+      request.latents = starting_latents(seed, grid, request, start);
+      const Array latents = pipeline_.denoise(request, progress);
+      watch.lap("denoise");
+      progress.report(Stage::kDecoding, 0, 1);
+      Image image = array_to_image(pipeline_.decode(latents, grid));
+      progress.report(Stage::kDecoding, 1, 1);
+      watch.lap("decode");
+      if (is_uniform(image)) {
+        throw InternalError{{"uniform_image", "",
+                             "every pixel came out the same colour; no picture was written",
+                             "the weights or an adapter may be damaged"}};
+      }
+      sink({std::move(image), seed});
+      watch.lap("save");
+    }
+    return run;
+  }
+
+ private:
+  // Adapters of an earlier request never stay.
+  void apply_loras(const ImageJob& job, Progress& progress, ImageRun& run) {
+    pipeline_.transformer().clear_adapters();
+    const LoraTargets targets = lora_targets(pipeline_.config().transformer.shape());
+    for (const LoraRequest& lora : job.loras) {
+      progress.report(Stage::kLoadingLora, 0, 0);
+      Adapter adapter = read_adapter(lora.path, targets);
+      for (auto& [module, deltas] : adapter.deltas) {
+        for (LoraDelta& delta : deltas) delta.factor *= lora.scale;
+      }
+      pipeline_.transformer().add_adapter(adapter);
+      run.loras.push_back(
+          {lora.path, lora.scale, adapter.applied, adapter.total, adapter.unmatched});
+      const std::string counts = lora.path + ": applied " + std::to_string(adapter.applied) +
+                                 " of " + std::to_string(adapter.total);
+      progress.note("LoRA " + counts);
+      if (adapter.unmatched.empty()) continue;
+      std::string names;
+      for (size_t i = 0; i < std::min<size_t>(3, adapter.unmatched.size()); ++i) {
+        names += (i == 0 ? "" : ", ") + printable(adapter.unmatched[i], 80);
+      }
+      progress.warn("LoRA " + counts + "; unmatched: " + names +
+                    (adapter.unmatched.size() > 3 ? ", ..." : ""));
+    }
+  }
+
+  static ImageSize size_of(const ImageJob& job, const std::vector<Image>& references) {
+    if (job.size) return *job.size;
+    if (references.empty()) throw InternalError{{"size_missing", "", "no size was given", ""}};
+    return {references.front().width, references.front().height};
+  }
+
+  DenoiseRequest encode_text(const ImageJob& job, Progress& progress) {
+    DenoiseRequest request{
+        .latents = mx::array(0.0F),
+        .grid = {},
+        .prompt = mx::array(0.0F),
+    };
+    const PromptEmbedding prompt =
+        pipeline_.encode_prompts({job.prompt}, job.max_sequence_length, progress);
+    if (prompt.prompts.front().truncated) {
+      progress.warn("the prompt is longer than " + std::to_string(job.max_sequence_length) +
+                    " tokens; its end was cut off");
+    }
+    request.prompt = prompt.embeds;
+    if (!pipeline_.config().is_distilled && job.guidance > 1.0F) {
+      request.guidance = job.guidance;
+      request.negative_prompt =
+          pipeline_.encode_prompts({job.negative_prompt}, job.max_sequence_length, progress).embeds;
+    }
+    return request;
+  }
+
+  // strength is the share of the schedule that runs; 0 and 1 start from pure noise.
+  static int first_step_of(const ImageJob& job) {
+    if (job.strength <= 0.0F || job.strength >= 1.0F) return 0;
+    const auto steps = static_cast<double>(job.sigmas.empty() ? job.steps : job.sigmas.size());
+    const int first = static_cast<int>(steps - std::min(steps * job.strength, steps));
+    return std::min(first, static_cast<int>(steps) - 1);
+  }
+
+  Array starting_latents(uint64_t seed, LatentGrid grid, const DenoiseRequest& request,
+                         const std::optional<Array>& start) const {
+    const int64_t channels = pipeline_.config().transformer.in_channels;
+    const mx::Shape shape = {1, static_cast<int>(channels), static_cast<int>(grid.height),
+                             static_cast<int>(grid.width)};
+    const Array noise =
+        pack_noise(array_from(HostRng(seed).normal(channels * grid.tokens()), shape));
+    if (!start) return noise;
+    const float sigma = request.schedule.sigmas[request.first_step];
+    return noise * mx::array(sigma) + *start * mx::array(1.0F - sigma);
+  }
+
+  Pipeline pipeline_;
+  ImageRun loading_;
+};
+
+class Family : public ImageFamily {
+ public:
+  std::string_view name() const override { return "klein"; }
+
+  ImageModelInfo describe(const ModelRoot& root) const override {
+    const Config config = Config::read(root);
+    const Manifest& m = root.manifest;
+    ImageModelInfo info;
+    for (const ModelSize& size : m.sizes) info.sizes.only.push_back({size.width, size.height});
+    info.sizes.multiple = kPatchPixels;
+    info.default_size = {m.width.value_or(1024), m.height.value_or(1024)};
+    info.default_steps = static_cast<int>(m.steps.value_or(config.is_distilled ? 4 : 50));
+    info.default_guidance = static_cast<float>(m.cfg.value_or(config.is_distilled ? 1.0 : 4.0));
+    info.default_max_sequence_length = static_cast<int>(m.max_sequence_length.value_or(512));
+    if (m.sigma_shift) info.default_sigma_shift = static_cast<float>(*m.sigma_shift);
+    info.guidance_has_effect = !config.is_distilled;
+    info.references = supports(m, "reference_edit") ? OptionUse::kUsed : OptionUse::kRefused;
+    info.max_references = kMaxReferences;
+    info.lora = supports(m, "lora_inference") ? OptionUse::kUsed : OptionUse::kRefused;
+    info.max_loras = kMaxLoras;
+    info.sigmas = OptionUse::kUsed;
+    info.sigma_shift = OptionUse::kUsed;
+    info.activation_bytes = [config](ImageSize size, int references, bool guided) {
+      return activation_bytes(config, size, references, guided);
+    };
+    info.weight_bytes = weight_bytes(root);
+    return info;
+  }
+
+  std::unique_ptr<ImageModel> load(const ModelRoot& root, Progress& progress) const override {
+    return std::make_unique<Model>(root, progress);
+  }
+
+  std::string case_kind(const fs::path& file) const override { return klein::case_kind(file); }
+
+  CaseCheck run_case(const GoldenCase& golden, Progress& progress) const override {
+    return klein::run_case(golden, progress);
+  }
+
+  CaseCheck self_check(const ModelRoot& root, std::string_view test,
+                       Progress& progress) const override {
+    return klein::self_check(root, test, progress);
+  }
+};
+
+}  // namespace
+
+const ImageFamily& family() {
+  static const Family instance;
+  return instance;
+}
+
+}  // namespace mere::klein

@@ -12,9 +12,8 @@ HWY_BEFORE_NAMESPACE();
 namespace mere::cpu::HWY_NAMESPACE {
 
 void SiluRow(const float* x, int64_t width, float* out) {
-  ForEachVector(width, [&](int64_t i, auto d) HWY_ATTR {
-    hn::StoreU(Silu(d, hn::LoadU(d, x + i)), d, out + i);
-  });
+  ForEachVector(width, [&](int64_t i, auto d)
+                           HWY_ATTR { hn::StoreU(Silu(d, hn::LoadU(d, x + i)), d, out + i); });
 }
 
 void SwigluRow(const float* gate, const float* value, int64_t width, float* out) {

@@ -34,25 +34,30 @@ float RowMax(const float* scores, int64_t count) {
   return most;
 }
 
+// e^x for x <= 0; a NaN stays one, which hn::Exp turns into 0.
+template <class D, class V = hn::Vec<D>>
+V ExpOrNaN(D d, V x) {
+  return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x));
+}
+
 // scores[i] = exp(scores[i] * scale - top); returns their sum.
 float ExpRow(float* scores, int64_t count, float scale, float top) {
-  float sum = 0;
   const hn::ScalableTag<float> d;
-  auto sums = hn::Zero(d);
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  int64_t i = 0;
   const auto factor = hn::Set(d, scale);
   const auto offset = hn::Set(d, -top);
+  auto sums = hn::Zero(d);
+  int64_t i = 0;
   for (; i + lanes <= count; i += lanes) {
-    const auto e = hn::Exp(d, hn::MulAdd(hn::LoadU(d, scores + i), factor, offset));
+    const auto e = ExpOrNaN(d, hn::MulAdd(hn::LoadU(d, scores + i), factor, offset));
     hn::StoreU(e, d, scores + i);
     sums = hn::Add(sums, e);
   }
-  sum = hn::GetLane(hn::SumOfLanes(d, sums));
+  float sum = hn::GetLane(hn::SumOfLanes(d, sums));
   const hn::CappedTag<float, 1> one;
   for (; i < count; ++i) {
-    const auto e = hn::Exp(one, hn::MulAdd(hn::LoadU(one, scores + i), hn::Set(one, scale),
-                                           hn::Set(one, -top)));
+    const auto e = ExpOrNaN(
+        one, hn::MulAdd(hn::LoadU(one, scores + i), hn::Set(one, scale), hn::Set(one, -top)));
     hn::StoreU(e, one, scores + i);
     sum += hn::GetLane(e);
   }
@@ -108,7 +113,8 @@ void attention_tile(const AttentionHead& head, int64_t first, int64_t count) {
     sgemm(true, count, width, head.depth, head.q + first * head.q_stride, head.q_stride,
           head.k + key * head.k_stride, head.k_stride, 0.0F, scores.data(), kTileKeys);
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t limit = head.causal ? std::min(head.valid_keys, first + i + 1) : head.valid_keys;
+      const int64_t limit =
+          head.causal ? std::min(head.valid_keys, first + i + 1) : head.valid_keys;
       const int64_t seen = std::clamp<int64_t>(limit - key, 0, width);
       fold_row(scores.data() + i * kTileKeys, seen, width, head.scale, tops[i], sums[i],
                accumulated.data() + i * head.depth, head.depth);
@@ -119,7 +125,7 @@ void attention_tile(const AttentionHead& head, int64_t first, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     const float* from = accumulated.data() + i * head.depth;
     float* to = head.out + (first + i) * head.out_stride;
-    // A query that sees no key gives zeros; a NaN sum stays a NaN for the check that follows.
+    // A query that sees no key gives zeros; a NaN sum stays one for the check that follows.
     const float inverse = sums[i] == 0.0F ? 0.0F : 1.0F / sums[i];
     for (int64_t d = 0; d < head.depth; ++d) to[d] = from[d] * inverse;
   }

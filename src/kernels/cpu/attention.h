@@ -6,10 +6,10 @@
 namespace mere::cpu {
 
 struct AttentionHead {
-  const float* q;   // row i at q + i * q_stride, D values
+  const float* q;  // row i at q + i * q_stride, D values
   const float* k;
   const float* v;
-  float* out;       // row i at out + i * out_stride
+  float* out;                                        // row i at out + i * out_stride
   int64_t q_stride, k_stride, v_stride, out_stride;  // elements
   int64_t queries, keys, depth;
   float scale;

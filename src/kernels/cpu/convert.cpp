@@ -39,7 +39,8 @@ void F16ToF32(const uint16_t* in, float* out, size_t count) {
   }
   const hn::CappedTag<float, 1> one;
   const hn::Rebind<hwy::float16_t, decltype(one)> one_half;
-  for (; i < count; ++i) hn::StoreU(hn::PromoteTo(one, hn::LoadU(one_half, halves + i)), one, out + i);
+  for (; i < count; ++i)
+    hn::StoreU(hn::PromoteTo(one, hn::LoadU(one_half, halves + i)), one, out + i);
 }
 
 }  // namespace mere::cpu::HWY_NAMESPACE
@@ -96,11 +97,21 @@ void affine_to_f32(const uint32_t* codes, int bits, const float* scales, const f
     const float scale = scales[group];
     const float bias = biases[group];
     switch (bits) {
-      case 1: unpack<1>(words, group_size, scale, bias, to); break;
-      case 2: unpack<2>(words, group_size, scale, bias, to); break;
-      case 4: unpack<4>(words, group_size, scale, bias, to); break;
-      case 8: unpack<8>(words, group_size, scale, bias, to); break;
-      default: unpack_crossing(codes, bits, first, group_size, scale, bias, to); break;
+      case 1:
+        unpack<1>(words, group_size, scale, bias, to);
+        break;
+      case 2:
+        unpack<2>(words, group_size, scale, bias, to);
+        break;
+      case 4:
+        unpack<4>(words, group_size, scale, bias, to);
+        break;
+      case 8:
+        unpack<8>(words, group_size, scale, bias, to);
+        break;
+      default:
+        unpack_crossing(codes, bits, first, group_size, scale, bias, to);
+        break;
     }
   }
 }

@@ -1,6 +1,7 @@
 #include "kernels/cpu/norm.h"
 
 #include <cmath>
+#include <limits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/norm.cpp"
@@ -27,10 +28,15 @@ float SumOf(const float* x, int64_t width, const F& f) {
   return total;
 }
 
+// 1 / sqrt(square + eps), or NaN when `square` is not finite.
+inline float InverseRoot(float square, float eps) {
+  return square <= std::numeric_limits<float>::max() ? 1.0F / std::sqrt(square + eps)
+                                                     : std::numeric_limits<float>::quiet_NaN();
+}
+
 void RmsNormRow(const float* x, const float* weight, float eps, int64_t width, float* out) {
-  const float squares =
-      SumOf(x, width, [](auto, auto v) HWY_ATTR { return hn::Mul(v, v); });
-  const float factor = 1.0F / std::sqrt(squares / static_cast<float>(width) + eps);
+  const float squares = SumOf(x, width, [](auto, auto v) HWY_ATTR { return hn::Mul(v, v); });
+  const float factor = InverseRoot(squares / static_cast<float>(width), eps);
   ForEachVector(width, [&](int64_t i, auto d) HWY_ATTR {
     const auto scaled = hn::Mul(hn::LoadU(d, x + i), hn::Set(d, factor));
     hn::StoreU(hn::Mul(scaled, hn::LoadU(d, weight + i)), d, out + i);
@@ -41,17 +47,58 @@ void LayerNormRow(const float* x, const float* scale, const float* shift, float 
                   float* out) {
   const float n = static_cast<float>(width);
   const float mean = SumOf(x, width, [](auto, auto v) HWY_ATTR { return v; }) / n;
-  const float variance = SumOf(x, width, [mean](auto d, auto v) HWY_ATTR {
-                           const auto centred = hn::Sub(v, hn::Set(d, mean));
-                           return hn::Mul(centred, centred);
-                         }) / n;
-  const float factor = 1.0F / std::sqrt(variance + eps);
+  const float variance = SumOf(x, width,
+                               [mean](auto d, auto v) HWY_ATTR {
+                                 const auto centred = hn::Sub(v, hn::Set(d, mean));
+                                 return hn::Mul(centred, centred);
+                               }) /
+                         n;
+  const float factor = InverseRoot(variance, eps);
   ForEachVector(width, [&](int64_t i, auto d) HWY_ATTR {
     const auto centred = hn::Sub(hn::LoadU(d, x + i), hn::Set(d, mean));
     const auto normal = hn::Mul(centred, hn::Set(d, factor));
     const auto gain = hn::Add(hn::Set(d, 1.0F), hn::LoadU(d, scale + i));
     hn::StoreU(hn::MulAdd(normal, gain, hn::LoadU(d, shift + i)), d, out + i);
   });
+}
+
+// Adds kVectors vectors of channels from `c` on. Double sums: at 1024x1024 a group has millions of
+// values, and float32 loses digits that the variance needs.
+template <int kVectors, class D>
+void AddChannels(D d, const float* x, int64_t rows, int64_t channels, int64_t c, double* sums) {
+  using V = hn::Vec<D>;
+  const hn::Rebind<float, D> narrow;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  V sum[kVectors];
+  V square[kVectors];
+  for (int i = 0; i < kVectors; ++i) {
+    sum[i] = hn::LoadU(d, sums + c + i * lanes);
+    square[i] = hn::LoadU(d, sums + channels + c + i * lanes);
+  }
+  for (const float* from = x + c; rows > 0; --rows, from += channels) {
+    for (int i = 0; i < kVectors; ++i) {
+      const V v = hn::PromoteTo(d, hn::LoadU(narrow, from + i * lanes));
+      sum[i] = hn::Add(sum[i], v);
+      square[i] = hn::MulAdd(v, v, square[i]);
+    }
+  }
+  for (int i = 0; i < kVectors; ++i) {
+    hn::StoreU(sum[i], d, sums + c + i * lanes);
+    hn::StoreU(square[i], d, sums + channels + c + i * lanes);
+  }
+}
+
+void ChannelSums(const float* x, int64_t rows, int64_t channels, double* sums) {
+  constexpr int kUnroll = 4;
+  const hn::ScalableTag<double> d;
+  const hn::CappedTag<double, 1> one;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t c = 0;
+  for (; c + kUnroll * lanes <= channels; c += kUnroll * lanes) {
+    AddChannels<kUnroll>(d, x, rows, channels, c, sums);
+  }
+  for (; c + lanes <= channels; c += lanes) AddChannels<1>(d, x, rows, channels, c, sums);
+  for (; c < channels; ++c) AddChannels<1>(one, x, rows, channels, c, sums);
 }
 
 void ScaleShiftRows(const float* x, const float* scale, const float* shift, bool silu, int64_t rows,
@@ -75,6 +122,7 @@ namespace mere::cpu {
 
 HWY_EXPORT(RmsNormRow);
 HWY_EXPORT(LayerNormRow);
+HWY_EXPORT(ChannelSums);
 HWY_EXPORT(ScaleShiftRows);
 
 void rms_norm_row(const float* x, const float* weight, float eps, int64_t width, float* out) {
@@ -87,15 +135,7 @@ void layer_norm_row(const float* x, const float* scale, const float* shift, floa
 }
 
 void channel_sums(const float* x, int64_t rows, int64_t channels, double* sums) {
-  // Double sums: at 1024x1024 a group has millions of values, and float32 loses digits that
-  // the variance needs.
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t c = 0; c < channels; ++c) {
-      const double v = x[row * channels + c];
-      sums[c] += v;
-      sums[channels + c] += v * v;
-    }
-  }
+  HWY_DYNAMIC_DISPATCH(ChannelSums)(x, rows, channels, sums);
 }
 
 void scale_shift_rows(const float* x, const float* scale, const float* shift, bool silu,

@@ -91,16 +91,16 @@ void conv2d(const ConvShape& s, const float* src, const float* weight, const flo
 // this definition first when the program exports it (ENABLE_EXPORTS), so operations that have no
 // kernel of ours, gradients above all, run on oneDNN too.
 extern "C" void cblas_sgemm(int layout, int transpose_a, int transpose_b, int m, int n, int k,
-                            float alpha, const float* a, int lda, const float* b, int ldb, float beta,
-                            float* c, int ldc) {
+                            float alpha, const float* a, int lda, const float* b, int ldb,
+                            float beta, float* c, int ldc) {
   constexpr int kRowMajor = 101;
   constexpr int kNoTranspose = 111;
   mere::cpu::configure();
   const char ta = transpose_a == kNoTranspose ? 'N' : 'T';
   const char tb = transpose_b == kNoTranspose ? 'N' : 'T';
-  if (layout == kRowMajor) {
-    dnnl_sgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
-  } else {
-    dnnl_sgemm(tb, ta, n, m, k, alpha, b, ldb, a, lda, beta, c, ldc);
-  }
+  // dnnl_sgemm is row-major; a column-major product is the transposed one.
+  const auto status = layout == kRowMajor
+                          ? dnnl_sgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
+                          : dnnl_sgemm(tb, ta, n, m, k, alpha, b, ldb, a, lda, beta, c, ldc);
+  if (status != dnnl_success) throw std::runtime_error("oneDNN sgemm failed");
 }

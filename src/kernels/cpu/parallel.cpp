@@ -1,11 +1,11 @@
 #include "kernels/cpu/parallel.h"
 
-#include <hwy/highway.h>
-#include <omp.h>
-
 #include <algorithm>
 #include <cstdlib>
+#include <exception>
+#include <hwy/highway.h>
 #include <mutex>
+#include <omp.h>
 #include <string_view>
 
 #include "kernels/cpu/onednn.h"
@@ -26,8 +26,8 @@ void configure() {
   static std::once_flag isa_once;
   std::call_once(isa_once, [] {
     if (!capped_to_avx2()) return;
-#if defined(HWY_ARCH_X86_64) || HWY_ARCH_X86
-    hwy::DisableTargets(HWY_AVX3 | HWY_AVX3_DL);
+#if HWY_ARCH_X86
+    hwy::DisableTargets(HWY_AVX2 - 1);  // the better the target, the lower its bit
 #endif
     onednn_cap_avx2();
   });
@@ -50,10 +50,18 @@ void parallel_for(int64_t count, int64_t grain,
     if (count > 0) body(0, count);
     return;
   }
-#pragma omp parallel for num_threads(static_cast<int>(threads)) schedule(static, 1)
+  std::exception_ptr failure;  // an exception that left the region would end the process
+  std::mutex failure_mutex;
+#pragma omp parallel for num_threads(static_cast <int>(threads)) schedule(static, 1)
   for (int64_t part = 0; part < threads; ++part) {
-    body(count * part / threads, count * (part + 1) / threads);
+    try {
+      body(count * part / threads, count * (part + 1) / threads);
+    } catch (...) {
+      const std::lock_guard lock(failure_mutex);
+      if (!failure) failure = std::current_exception();
+    }
   }
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace mere::cpu

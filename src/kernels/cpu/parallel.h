@@ -11,7 +11,7 @@ namespace mere::cpu {
 void configure();
 
 // Runs body(begin, end) over [0, count) split into chunks of at least `grain`, in parallel.
-// `body` must not throw.
+// When bodies throw, the first exception is thrown again after all have ended.
 void parallel_for(int64_t count, int64_t grain,
                   const std::function<void(int64_t begin, int64_t end)>& body);
 

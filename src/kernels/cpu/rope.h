@@ -6,7 +6,8 @@
 namespace mere::cpu {
 
 // Pairs (x[2i], x[2i+1]).
-void rope_adjacent_row(const float* x, const float* cos, const float* sin, int64_t pairs, float* out);
+void rope_adjacent_row(const float* x, const float* cos, const float* sin, int64_t pairs,
+                       float* out);
 // Pairs (x[i], x[i + pairs]).
 void rope_halves_row(const float* x, const float* cos, const float* sin, int64_t pairs, float* out);
 

@@ -82,8 +82,8 @@ Floats rms_norm(const Floats& x, const Floats& weight, float eps) {
   return y;
 }
 
-Floats layer_norm_modulated(const Floats& x, const Floats& scale, const Floats& shift, int64_t tokens,
-                            int64_t width, float eps) {
+Floats layer_norm_modulated(const Floats& x, const Floats& scale, const Floats& shift,
+                            int64_t tokens, int64_t width, float eps) {
   Floats y(x.size());
   const auto n = static_cast<double>(width);
   for (size_t row = 0; row * width < x.size(); ++row) {
@@ -95,8 +95,8 @@ Floats layer_norm_modulated(const Floats& x, const Floats& scale, const Floats& 
     const int64_t batch = scale.size() == static_cast<size_t>(width) ? 0 : row / tokens;
     for (int64_t i = 0; i < width; ++i) {
       const double normal = (from[i] - mean) / std::sqrt(variance + eps);
-      y[row * width + i] = static_cast<float>(normal * (1.0 + scale[batch * width + i]) +
-                                              shift[batch * width + i]);
+      y[row * width + i] =
+          static_cast<float>(normal * (1.0 + scale[batch * width + i]) + shift[batch * width + i]);
     }
   }
   return y;

@@ -21,8 +21,8 @@ Floats attention(const Floats& q, const Floats& k, const Floats& v, int64_t batc
                  bool causal, const std::vector<int32_t>& valid);
 Floats rms_norm(const Floats& x, const Floats& weight, float eps);
 // scale and shift for one batch row of `tokens` rows.
-Floats layer_norm_modulated(const Floats& x, const Floats& scale, const Floats& shift, int64_t tokens,
-                            int64_t width, float eps);
+Floats layer_norm_modulated(const Floats& x, const Floats& scale, const Floats& shift,
+                            int64_t tokens, int64_t width, float eps);
 // x [B, pixels, C]
 Floats group_norm(const Floats& x, const Floats& weight, const Floats& bias, int64_t batch,
                   int64_t channels, int64_t groups, float eps, bool silu);

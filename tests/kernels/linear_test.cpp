@@ -1,0 +1,267 @@
+#include "kernels/linear.h"
+
+#include <random>
+
+#include "arrays.h"
+
+#include "kernels/ref/reference.h"
+
+namespace mere::test {
+namespace {
+
+constexpr double kLimit = 2e-5;
+
+Floats want_of(const mx::array& x, const mx::array& weight, const Floats& bias = {}) {
+  const int64_t in = weight.shape(1);
+  return ref::linear(values_of(x), values_of(weight), bias, static_cast<int64_t>(x.size()) / in, in,
+                     weight.shape(0));
+}
+
+struct LinearCase {
+  int rows, in, out;
+};
+void PrintTo(const LinearCase& c, std::ostream* os) {
+  *os << c.rows << "x" << c.in << "->" << c.out;
+}
+
+class Linear : public testing::TestWithParam<LinearCase> {};
+INSTANTIATE_TEST_SUITE_P(Shapes, Linear,
+                         testing::Values(LinearCase{1, 1, 1}, LinearCase{1, 64, 1},
+                                         LinearCase{3, 7, 5}, LinearCase{1, 33, 65},
+                                         LinearCase{17, 31, 29}, LinearCase{5, 128, 17},
+                                         LinearCase{130, 65, 33},
+                                         LinearCase{3, 4097, 300},  // several panels
+                                         LinearCase{2, 40000, 40}));
+
+TEST_P(Linear, MatchesReferenceInEveryStoredType) {
+  const auto [rows, in, out] = GetParam();
+  const mx::array x = random_array({rows, in}, 100);
+  const Floats bias = random_floats(out, 101);
+  for (const mx::Dtype type : {mx::float32, mx::bfloat16, mx::float16}) {
+    const mx::array weight = mx::astype(random_array({out, in}, 102), type);
+    SCOPED_TRACE(type == mx::float32 ? "f32" : type == mx::bfloat16 ? "bf16" : "f16");
+    const double limit = kLimit * std::sqrt(in);
+    expect_close(linear(x, dense_weight(weight)), want_of(x, weight), kLimit, limit);
+    expect_close(linear(x, dense_weight(weight), to_array(bias, {out})), want_of(x, weight, bias),
+                 kLimit, limit);
+  }
+}
+
+TEST(Linear, KeepsLeadingAxes) {
+  const mx::array weight = random_array({5, 7}, 103);
+  const mx::array x = random_array({2, 3, 4, 7}, 104);
+  const mx::array y = linear(x, dense_weight(weight));
+  EXPECT_EQ(y.shape(), (mx::Shape{2, 3, 4, 5}));
+  expect_close(y, want_of(x, weight), kLimit, kLimit);
+  expect_close(
+      linear(mx::reshape(mx::slice(x, {0, 0, 0, 0}, {1, 1, 1, 7}), {7}), dense_weight(weight)),
+      want_of(mx::slice(x, {0, 0, 0, 0}, {1, 1, 1, 7}), weight), kLimit, kLimit);
+  EXPECT_EQ(linear(mx::zeros({2, 0, 7}), dense_weight(weight)).shape(), (mx::Shape{2, 0, 5}));
+}
+
+TEST(Linear, ReadsEveryViewOfTheInput) {
+  const mx::array weight = random_array({9, 37}, 105);
+  const mx::array x = random_array({2, 5, 37}, 106);
+  const Floats want = want_of(x, weight);
+  const auto run = [&](const mx::array& view) {
+    expect_close(linear(view, dense_weight(weight)), want, kLimit, kLimit);
+  };
+  run(inside_wider(x));
+  run(stored_swapped(x, 0, 1));
+  run(stored_swapped(x, 1, 2));
+  run(every_other(x));
+  run(stored_backwards(x, 1));
+  run(stored_backwards(x, 2));
+  const mx::array repeated = mx::broadcast_to(random_array({1, 1, 37}, 107), {2, 5, 37});
+  expect_close(linear(repeated, dense_weight(weight)), want_of(repeated, weight), kLimit, kLimit);
+}
+
+TEST(Linear, ReadsEveryViewOfTheWeight) {
+  const mx::array x = random_array({4, 37}, 108);
+  for (const mx::Dtype type : {mx::float32, mx::bfloat16, mx::float16}) {
+    const mx::array weight = mx::astype(random_array({21, 37}, 109), type);
+    const Floats want = want_of(x, weight);
+    const auto run = [&](const mx::array& view) {
+      expect_close(linear(x, dense_weight(view)), want, kLimit, kLimit);
+    };
+    run(inside_wider(weight));
+    run(stored_swapped(weight, 0, 1));
+    run(every_other(weight));
+    run(stored_backwards(weight, 0));
+    run(stored_backwards(weight, 1));
+    // Rows of a taller matrix: one of the parts of a fused projection.
+    const mx::array taller = mx::concatenate({weight, weight, weight}, 0);
+    run(mx::slice(taller, {21, 0}, {42, 37}));
+    const mx::array row = mx::broadcast_to(mx::slice(weight, {0, 0}, {1, 37}), {21, 37});
+    expect_close(linear(x, dense_weight(row)), want_of(x, row), kLimit, kLimit);
+  }
+}
+
+TEST(Linear, ReadsEveryViewOfTheBias) {
+  const mx::array x = random_array({4, 37}, 110);
+  const mx::array weight = random_array({21, 37}, 111);
+  const mx::array bias = random_array({21}, 112);
+  const Floats want = want_of(x, weight, values_of(bias));
+  expect_close(linear(x, dense_weight(weight), every_other(bias)), want, kLimit, kLimit);
+  expect_close(linear(x, dense_weight(weight), stored_backwards(bias, 0)), want, kLimit, kLimit);
+  expect_close(linear(x, dense_weight(weight), mx::broadcast_to(mx::array(0.5F), {21})),
+               want_of(x, weight, Floats(21, 0.5F)), kLimit, kLimit);
+}
+
+// A matrix of random codes.
+LinearWeight random_codes(int out, int in, int bits, int group_size, mx::Dtype type) {
+  std::mt19937 random(113);
+  std::vector<uint32_t> words(static_cast<size_t>(out * in / 32 * bits));
+  for (uint32_t& word : words) word = static_cast<uint32_t>(random());
+  const mx::Shape groups = {out, in / group_size};
+  return {mx::array(words.data(), {out, in / 32 * bits}, mx::uint32),
+          mx::astype(random_array(groups, 114, 0.01F, 0.1F), type),
+          mx::astype(random_array(groups, 115), type),
+          bits,
+          group_size,
+          out,
+          in};
+}
+
+Floats dequantized(const LinearWeight& w) {
+  mx::array words = mx::contiguous(w.weight);
+  mx::eval(words);
+  return ref::dequantize({words.data<uint32_t>(), words.data<uint32_t>() + words.size()},
+                         values_of(*w.scales), values_of(*w.biases), w.out, w.in, w.bits,
+                         w.group_size);
+}
+
+Floats want_of(const mx::array& x, const LinearWeight& w, const Floats& bias = {}) {
+  return ref::linear(values_of(x), dequantized(w), bias, static_cast<int64_t>(x.size()) / w.in,
+                     w.in, w.out);
+}
+
+constexpr int kGroupSizes[] = {32, 64, 128};
+
+class QuantizedLinear : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Bits, QuantizedLinear, testing::Values(1, 2, 3, 4, 5, 6, 8),
+                         testing::PrintToStringParamName());
+
+TEST_P(QuantizedLinear, MatchesReference) {
+  for (const int group_size : kGroupSizes) {
+    for (const mx::Dtype type : {mx::float32, mx::bfloat16, mx::float16}) {
+      SCOPED_TRACE(group_size);
+      const LinearWeight w = random_codes(37, 384, GetParam(), group_size, type);
+      const mx::array x = random_array({2, 3, 384}, 116);
+      const mx::array bias = random_array({37}, 117);
+      expect_close(linear(x, w), want_of(x, w), 1e-5, 1e-3);
+      expect_close(linear(x, w, bias), want_of(x, w, values_of(bias)), 1e-5, 1e-3);
+    }
+  }
+}
+
+TEST_P(QuantizedLinear, ReadsRowsOfATallerMatrix) {
+  const LinearWeight w = random_codes(37, 256, GetParam(), 64, mx::bfloat16);
+  LinearWeight part = w;
+  const auto rows = [](const mx::array& a) { return mx::slice(a, {11, 0}, {30, a.shape(1)}); };
+  part.weight = rows(w.weight);
+  part.scales = rows(*w.scales);
+  part.biases = stored_swapped(rows(*w.biases), 0, 1);
+  part.out = 19;
+  const mx::array x = random_array({4, 256}, 118);
+  expect_close(linear(x, part), want_of(x, part), 1e-5, 1e-3);
+}
+
+TEST_P(QuantizedLinear, ReadsWhatTheEngineQuantizes) {
+  const int bits = GetParam();
+  for (const int group_size : kGroupSizes) {
+    SCOPED_TRACE(group_size);
+    const mx::array dense = random_array({21, 256}, 119);
+    const Arrays parts = mx::quantize(dense, group_size, bits);
+    const LinearWeight w{parts[0], parts[1], parts[2], bits, group_size, 21, 256};
+    const mx::array x = random_array({3, 256}, 120);
+    const Floats engine = values_of(mx::dequantize(parts[0], parts[1], parts[2], group_size, bits));
+    expect_close(dequantized(w), engine, 1e-6, 1e-6);
+    expect_close(linear(x, w), ref::linear(values_of(x), engine, {}, 3, 256, 21), 1e-5, 1e-4);
+  }
+}
+
+TEST_P(QuantizedLinear, GradientOfTheInputMatchesDifferences) {
+  for (const int group_size : kGroupSizes) {
+    SCOPED_TRACE(group_size);
+    const LinearWeight w = random_codes(3, 128, GetParam(), group_size, mx::bfloat16);
+    const auto op = [&](const Arrays& in) { return linear(in[0], w); };
+    const Arrays inputs = {random_array({1, 128}, 121)};
+    expect_gradients(op, inputs, {0}, 5e-3);
+    expect_fallback_agrees(op, inputs, 1e-4, 1e-3);
+  }
+}
+
+TEST(Linear, GradientsMatchDifferences) {
+  const auto op = [](const Arrays& in) { return linear(in[0], dense_weight(in[1]), in[2]); };
+  const Arrays inputs = {random_array({2, 2, 5}, 122), random_array({3, 5}, 123),
+                         random_array({3}, 124)};
+  expect_gradients(op, inputs, {0, 1, 2});
+  expect_gradients(op, inputs, {1});
+  expect_fallback_agrees(op, inputs);
+  const mx::array half = mx::astype(inputs[1], mx::bfloat16);
+  const auto half_op = [&](const Arrays& in) { return linear(in[0], dense_weight(half)); };
+  expect_gradients(half_op, {inputs[0]}, {0});
+}
+
+TEST(Linear, KeepsNanAndInf) {
+  const Floats x = random_floats(3 * 33, 125);
+  const Floats w = random_floats(5 * 33, 126);
+  for (const float bad : {kNan, kInf, -kInf}) {
+    EXPECT_FALSE(all_finite(
+        linear(to_array(with_value(x, 40, bad), {3, 33}), dense_weight(to_array(w, {5, 33})))));
+    for (const mx::Dtype type : {mx::float32, mx::bfloat16, mx::float16}) {
+      for (const size_t at : {0, 40, 164}) {
+        const mx::array weight = mx::astype(to_array(with_value(w, at, bad), {5, 33}), type);
+        EXPECT_FALSE(all_finite(linear(to_array(x, {3, 33}), dense_weight(weight))));
+      }
+    }
+    EXPECT_FALSE(all_finite(linear(to_array(x, {3, 33}), dense_weight(to_array(w, {5, 33})),
+                                   to_array({0, 0, bad, 0, 0}, {5}))));
+  }
+  // Overflow of the sum is an Inf, too.
+  EXPECT_FALSE(
+      all_finite(linear(mx::full({1, 33}, 1e20F), dense_weight(mx::full({5, 33}, 1e20F)))));
+}
+
+TEST(Linear, IsDeterministic) {
+  for (const mx::Dtype type : {mx::float32, mx::bfloat16}) {
+    const LinearWeight w = dense_weight(mx::astype(random_array({300, 2000}, 127), type));
+    expect_deterministic([&](const Arrays& in) { return linear(in[0], w); },
+                         {random_array({70, 2000}, 128)});
+  }
+}
+
+TEST(Linear, RefusesMismatches) {
+  const mx::array x = mx::zeros({2, 64});
+  const mx::array words = mx::zeros({3, 8}, mx::uint32);
+  const mx::array groups = mx::zeros({3, 1});
+  const LinearWeight good{words, groups, groups, 4, 64, 3, 64};
+  EXPECT_NO_THROW(linear(x, good));
+  const auto refused = [&](const auto& change) {
+    LinearWeight bad = good;
+    change(bad);
+    EXPECT_THROW(linear(x, bad), std::invalid_argument);
+  };
+  refused([](LinearWeight& w) { w.bits = 7; });
+  refused([](LinearWeight& w) { w.bits = 32; });
+  refused([](LinearWeight& w) { w.bits = -4; });
+  refused([](LinearWeight& w) { w.group_size = 0; });
+  refused([](LinearWeight& w) { w.group_size = 128; });
+  refused([](LinearWeight& w) { w.scales.reset(); });
+  refused([](LinearWeight& w) { w.biases = mx::zeros({3, 2}); });
+  refused([](LinearWeight& w) { w.weight = mx::zeros({3, 8}, mx::int32); });
+  refused([](LinearWeight& w) { w.weight = mx::zeros({3, 7}, mx::uint32); });
+  refused([](LinearWeight& w) { w.out = 4; });
+  EXPECT_THROW(dense_weight(mx::zeros({3})), std::invalid_argument);
+  const LinearWeight dense = dense_weight(mx::zeros({3, 64}));
+  EXPECT_THROW(linear(mx::zeros({2, 63}), dense), std::invalid_argument);
+  EXPECT_THROW(linear(mx::array(1.0F), dense), std::invalid_argument);
+  EXPECT_THROW(linear(mx::zeros({2, 64}, mx::bfloat16), dense), std::invalid_argument);
+  EXPECT_THROW(linear(x, dense, mx::zeros({4})), std::invalid_argument);
+  EXPECT_THROW(linear(x, dense_weight(mx::zeros({3, 64}, mx::int32))), std::invalid_argument);
+  EXPECT_THROW(linear(mx::zeros({2, 0}), dense_weight(mx::zeros({3, 0}))), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace mere::test

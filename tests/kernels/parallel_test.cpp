@@ -1,0 +1,67 @@
+#include "kernels/cpu/parallel.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <dnnl.h>
+#include <gtest/gtest.h>
+#include <hwy/highway.h>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace mere::test {
+namespace {
+
+TEST(ParallelFor, VisitsEachIndexOnce) {
+  for (const int64_t count : {0, 1, 2, 3, 7, 64, 1000}) {
+    for (const int64_t grain : {0, 1, 3, 64, 5000}) {
+      std::vector<std::atomic<int>> visits(static_cast<size_t>(count));
+      cpu::parallel_for(count, grain, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) ++visits[static_cast<size_t>(i)];
+      });
+      for (const auto& visit : visits) EXPECT_EQ(visit, 1);
+    }
+  }
+}
+
+TEST(ParallelFor, MayBeNested) {
+  std::atomic<int> sum{0};
+  cpu::parallel_for(8, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      cpu::parallel_for(10, 1, [&](int64_t b, int64_t e) { sum += static_cast<int>(e - b); });
+    }
+  });
+  EXPECT_EQ(sum, 80);
+}
+
+TEST(ParallelFor, ThrowsAgainWhatABodyThrew) {
+  for (const int64_t count : {1, 100}) {
+    EXPECT_THROW(
+        cpu::parallel_for(count, 1, [](int64_t, int64_t) { throw std::out_of_range("body"); }),
+        std::out_of_range);
+  }
+}
+
+TEST(ParallelFor, HonoursTheThreadSetting) {
+  const char* setting = std::getenv("MERERUN_THREADS");
+  if (setting == nullptr) GTEST_SKIP() << "run by ctest as kernels/threads=N";
+  std::atomic<int> chunks{0};
+  // The setting reaches every thread that works, as the engine's own.
+  std::thread([&] { cpu::parallel_for(64, 1, [&](int64_t, int64_t) { ++chunks; }); }).join();
+  EXPECT_EQ(chunks, std::stoi(setting));
+}
+
+TEST(Configure, CapsTheInstructionSets) {
+  const char* isa = std::getenv("MERERUN_CPU_ISA");
+  if (isa == nullptr || std::string(isa) != "avx2")
+    GTEST_SKIP() << "run by ctest as kernels/isa=avx2";
+  cpu::configure();
+#if HWY_ARCH_X86
+  EXPECT_EQ(hwy::SupportedTargets() & (HWY_AVX2 - 1), 0);
+#endif
+  EXPECT_LE(dnnl_get_effective_cpu_isa(), dnnl_cpu_isa_avx2);
+}
+
+}  // namespace
+}  // namespace mere::test
