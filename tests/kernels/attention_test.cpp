@@ -52,10 +52,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_P(Attention, MatchesReference) {
   expect_close(attention(q_, k_, v_, scale_), want_of(q_, k_, v_, scale_), 1e-5, 1e-5);
-}
-
-TEST_P(Attention, CausalMatchesReference) {
-  if (c_.queries != c_.keys) GTEST_SKIP() << "causal needs as many queries as keys";
+  if (c_.queries != c_.keys) return;
   expect_close(attention(q_, k_, v_, scale_, mask_of(true)), want_of(q_, k_, v_, scale_, true),
                1e-5, 1e-5);
 }

@@ -77,7 +77,7 @@ TEST(Tokenizer, BytesOutsideTheVocabularyAreLeftOut) {
 
 TEST(Tokenizer, InvalidUtf8BecomesTheReplacementCharacter) {
   Json json = tiny_tokenizer();
-  json["added_tokens"] = {added(100, "\uFFFD")};
+  json["added_tokens"] = Json::array({added(100, "\uFFFD")});
   const Tokenizer tokenizer = make(json);
   EXPECT_EQ(tokenizer.encode("he\xffll"), (Ids{95, 100, 96}));
   EXPECT_EQ(tokenizer.encode("\xe2\x82"), Ids{100});                  // cut short: one replacement
@@ -91,7 +91,7 @@ TEST(Tokenizer, NormalizesBeforeCutting) {
   json["model"]["vocab"]["\u00a9"] = 101;
   json["normalizer"] = {{"type", "NFC"}};
   EXPECT_EQ(make(json).encode("e\u0301"), (Ids{100, 101}));
-  json["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "NFKC"}}}}};
+  json["normalizer"] = {{"type", "Sequence"}, {"normalizers", Json::array({{{"type", "NFKC"}}})}};
   EXPECT_EQ(make(json).encode("\uFF48\uFF45"), Ids{95});  // full-width "he"
   json["normalizer"] = nullptr;
   EXPECT_EQ(make(json).encode("e\u0301"), Ids{'e' - 32});
@@ -99,8 +99,8 @@ TEST(Tokenizer, NormalizesBeforeCutting) {
 
 TEST(Tokenizer, AddedTokensAreFoundFirstAndLongest) {
   Json json = tiny_tokenizer();
-  json["added_tokens"] = {added(100, "ab"), added(101, "abc"), added(102, "bcd"),
-                          added(103, "<|x|>", {{"special", true}})};
+  json["added_tokens"] = Json::array({added(100, "ab"), added(101, "abc"), added(102, "bcd"),
+                                      added(103, "<|x|>", {{"special", true}})});
   const Tokenizer tokenizer = make(json);
   EXPECT_EQ(tokenizer.encode("abcd"), (Ids{101, 'd' - 32}));
   EXPECT_EQ(tokenizer.encode("abab"), (Ids{100, 100}));
@@ -114,17 +114,17 @@ TEST(Tokenizer, AddedTokensAreFoundFirstAndLongest) {
 
 TEST(Tokenizer, AddedTokenStripsWhiteSpace) {
   Json json = tiny_tokenizer();
-  json["added_tokens"] = {added(200, "<a>", {{"lstrip", true}})};
+  json["added_tokens"] = Json::array({added(200, "<a>", {{"lstrip", true}})});
   EXPECT_EQ(make(json).encode("x \u3000<a> y"), (Ids{'x' - 32, 200, 0, 'y' - 32}));
   EXPECT_EQ(make(json).encode(" <a>  <a>"), (Ids{200, 200}));
-  json["added_tokens"] = {added(200, "<a>", {{"rstrip", true}})};
+  json["added_tokens"] = Json::array({added(200, "<a>", {{"rstrip", true}})});
   EXPECT_EQ(make(json).encode("x <a>  y"), (Ids{'x' - 32, 0, 200, 'y' - 32}));
   EXPECT_EQ(make(json).encode("<a> <a> "), (Ids{200, 200}));
 }
 
 TEST(Tokenizer, AddedTokenThatIsASingleWord) {
   Json json = tiny_tokenizer();
-  json["added_tokens"] = {added(200, "ab", {{"single_word", true}})};
+  json["added_tokens"] = Json::array({added(200, "ab", {{"single_word", true}})});
   const Tokenizer tokenizer = make(json);
   EXPECT_EQ(tokenizer.encode("ab abc xab ab"), (Ids{200, 0, 65, 66, 67, 0, 88, 65, 66, 0, 200}));
   EXPECT_EQ(tokenizer.encode("ab_ .ab."), (Ids{65, 66, 63, 0, 14, 200, 14}));
@@ -133,17 +133,17 @@ TEST(Tokenizer, AddedTokenThatIsASingleWord) {
 TEST(Tokenizer, NormalizedAddedTokenMatchesEveryForm) {
   Json json = tiny_tokenizer();
   json["normalizer"] = {{"type", "NFC"}};
-  json["added_tokens"] = {added(200, "e\u0301!", {{"normalized", true}})};
+  json["added_tokens"] = Json::array({added(200, "e\u0301!", {{"normalized", true}})});
   EXPECT_EQ(make(json).encode("\u00e9!"), Ids{200});
   EXPECT_EQ(make(json).encode("e\u0301!"), Ids{200});
-  json["added_tokens"] = {added(200, "e\u0301!")};
+  json["added_tokens"] = Json::array({added(200, "e\u0301!")});
   EXPECT_EQ(make(json).encode("\u00e9!"), Ids{1});
   EXPECT_EQ(make(json).encode("e\u0301!"), Ids{200});
 }
 
 TEST(Tokenizer, DecodesBytesAddedTokensAndSkipsUnknownIds) {
   Json json = tiny_tokenizer();
-  json["added_tokens"] = {added(200, "<\u00e9>")};
+  json["added_tokens"] = Json::array({added(200, "<\u00e9>")});
   const Tokenizer tokenizer = make(json);
   EXPECT_EQ(tokenizer.decode({98, 99, 200, 150, -1, 2000000000, 1}), "hello hello<\u00e9>!");
   EXPECT_EQ(tokenizer.decode({}), "");
