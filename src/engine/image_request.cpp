@@ -27,9 +27,6 @@ constexpr double kMaxLoraScale = 100;
 constexpr double kDefaultInputStrength = 0.75;
 // Room for the temporary name's extra characters and for the seed of a numbered file.
 constexpr size_t kMaxOutputNameBytes = 220;
-// Pictures given as references are scaled down to about this many pixels by every family so far;
-// the estimate of memory uses it when a reference decides the size.
-constexpr double kReferencePixels = 1024.0 * 1024.0;
 
 [[noreturn]] void refuse(const char* code, const char* field, std::string message,
                          std::string hint = "") {
@@ -340,7 +337,9 @@ void Resolver::fill_references() {
     if (!fs::is_regular_file(paths[i], ec)) {
       refuse("file_not_found", field, std::string(field) + ": no picture file at " + paths[i]);
     }
-    out_.job.references.push_back(read_image(paths[i]));
+    const Image image = read_image(paths[i]);
+    const auto& prepare = out_.info.prepare_reference;
+    out_.job.references.push_back(prepare ? prepare(image, paths[i]) : image);
   }
   if (request_.keep_original_aspect) {
     warn("--keep-original-aspect is not used by " + model_text());
@@ -375,8 +374,10 @@ void Resolver::fill_loras() {
 void Resolver::fill_size() {
   const ImageModelInfo& info = out_.info;
   const bool asked = request_.width || request_.height;
-  if (!asked && !out_.job.references.empty() && info.sizes.only.empty()) return;
   ImageSize size = info.default_size;
+  if (!asked && !out_.job.references.empty() && info.sizes.only.empty()) {
+    size = {out_.job.references.front().width, out_.job.references.front().height};
+  }
   if (request_.width) size.width = *request_.width;
   if (request_.height) size.height = *request_.height;
   if (!is_legal_size(info.sizes, size)) {
@@ -405,17 +406,6 @@ void Resolver::fill_size() {
   out_.job.size = size;
 }
 
-// About the size that the family will derive from its first reference.
-ImageSize size_of_reference(const Image& image, int64_t multiple) {
-  const double pixels = static_cast<double>(image.width) * static_cast<double>(image.height);
-  const double scale = std::min(1.0, std::sqrt(kReferencePixels / std::max(1.0, pixels)));
-  const auto side = [&](int64_t length) {
-    const auto scaled = static_cast<int64_t>(static_cast<double>(length) * scale);
-    return std::max(multiple, scaled / multiple * multiple);
-  };
-  return {side(image.width), side(image.height)};
-}
-
 int64_t saturating_add(int64_t a, int64_t b) {
   return a > std::numeric_limits<int64_t>::max() - b ? std::numeric_limits<int64_t>::max() : a + b;
 }
@@ -431,9 +421,7 @@ void Resolver::check_memory() {
     return saturating_add(weights,
                           std::max<int64_t>(0, info.activation_bytes(size, references, guided)));
   };
-  const ImageSize size = out_.job.size
-                             ? *out_.job.size
-                             : size_of_reference(out_.job.references.front(), info.sizes.multiple);
+  const ImageSize size = out_.job.size;
   if (needed(size) <= limit) return;
 
   std::string hint = "choose a smaller model or free memory";

@@ -51,6 +51,9 @@ struct ImageModelInfo {
   bool guidance_has_effect = false;  // false: distilled, CFG and negative prompt are not used
   OptionUse references = OptionUse::kRefused;  // --input, --ref-image, --strength
   int max_references = 0;                      // further ones are dropped with a warning
+  // The picture as the model will see it (scaled, cropped); UsageError naming `name` when it cannot
+  // be a reference. Empty: taken as it is.
+  std::function<Image(const Image& image, const std::string& name)> prepare_reference;
   OptionUse lora = OptionUse::kRefused;
   int max_loras = 0;
   OptionUse sigmas = OptionUse::kRefused;
@@ -69,15 +72,14 @@ struct LoraRequest {
 struct ImageJob {
   std::string prompt;
   std::string negative_prompt;
-  // Absent only when references decide: the size of the first one after its crop.
-  std::optional<ImageSize> size;
+  ImageSize size;
   int steps = 4;
   float guidance = 1.0F;
   std::vector<uint64_t> seeds;  // one picture each
   int max_sequence_length = 512;
   std::vector<float> sigmas;  // descending, without the final 0; empty: the model's schedule
   std::optional<float> sigma_shift;
-  std::vector<Image> references;  // RGB, orientation applied
+  std::vector<Image> references;  // prepared by the family
   // 0 or 1: start from pure noise. Between: start from the first reference, noised to the
   // schedule's point at 1 - strength, so that lower keeps more of it.
   float strength = 0.0F;

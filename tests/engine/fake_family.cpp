@@ -4,6 +4,7 @@
 #include <fstream>
 #include <stdlib.h>
 
+#include "core/error.h"
 #include "engine/families.h"
 
 namespace mere {
@@ -14,7 +15,7 @@ class FakeModel : public ImageModel {
   ImageRun generate(const ImageJob& job, Progress& progress, const ImageSink& sink) override {
     FakeFamilyState& state = fake_family();
     state.job = job;
-    const ImageSize size = job.size.value_or(ImageSize{64, 48});
+    const ImageSize size = job.size;
     for (size_t i = 0; i < job.seeds.size(); ++i) {
       if (state.before_picture) state.before_picture(i, progress);
       for (int step = 0; step <= job.steps; ++step) {
@@ -56,6 +57,10 @@ void reset_fake_family() {
   fake_family() = {};
   ImageModelInfo& info = fake_family().info;
   info.default_size = {256, 192};
+  info.prepare_reference = [](const Image& image, const std::string& name) {
+    if (image.width < 64) throw UsageError{{"reference_size", name, name + " is too small", ""}};
+    return crop(image, 0, 0, image.width / 16 * 16, image.height / 16 * 16);
+  };
   info.default_steps = 7;
   info.default_guidance = 4.5F;
   info.default_max_sequence_length = 77;

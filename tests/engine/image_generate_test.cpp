@@ -164,10 +164,10 @@ TEST_F(ImageGenerate, TheSizeStoredIsTheRealOne) {
   request.height.reset();
   request.input = folder.write("in.png", encode_image(Image(99, 70), ImageFormat::kPng, {}));
   const ImageResult result = generate_images(request, progress);
-  EXPECT_EQ(result.size, (ImageSize{64, 48}));
+  EXPECT_EQ(result.size, (ImageSize{96, 64}));
   const Json json = parse_json(read_image_info(out() / "picture.png").text.at(1).second, "text");
-  EXPECT_EQ(json.at("width"), 64);
-  EXPECT_EQ(json.at("height"), 48);
+  EXPECT_EQ(json.at("width"), 96);
+  EXPECT_EQ(json.at("height"), 64);
   EXPECT_EQ(json.at("strength"), 0.75);
   EXPECT_EQ(json.at("references"), 1);
 }

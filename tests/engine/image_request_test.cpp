@@ -375,7 +375,7 @@ TEST_F(ImageRequestTest, ReadsReferencesInputFirst) {
   request.ref_images = {write_picture("b.png", 80, 70), write_picture("c.png", 90, 70)};
   ImageJob job = resolve().job;
   EXPECT_EQ(job.strength, 0.0F);
-  EXPECT_EQ(job.size, std::nullopt);
+  EXPECT_EQ(job.size, (ImageSize{80, 64}));
   ASSERT_EQ(job.references.size(), 2U);
 
   request.input = write_picture("a.png", 64, 70);
@@ -391,6 +391,13 @@ TEST_F(ImageRequestTest, ReadsReferencesInputFirst) {
   job = resolve().job;
   EXPECT_EQ(job.strength, 0.5F);
   EXPECT_EQ(job.size, (ImageSize{128, 192}));
+}
+
+TEST_F(ImageRequestTest, AReferenceTheFamilyRefusesIsNamedBeforeAnyWeightIsRead) {
+  request.ref_images = {write_picture("tiny.png", 32, 70)};
+  EXPECT_EQ(error().code, "reference_size");
+  EXPECT_NE(error().message.find("tiny.png"), std::string::npos);
+  EXPECT_EQ(fake_family().loads, 0);
 }
 
 TEST_F(ImageRequestTest, AModelOfListedSizesKeepsItsSizeWithReferences) {

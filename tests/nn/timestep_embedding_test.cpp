@@ -20,14 +20,14 @@ TEST(TimestepEmbedding, CosinesThenSines) {
   }
 }
 
-// Frequencies 12 and 106 of 128 as the reference has them: torch.exp(-log(10000) * i / 128) gives
-// 0.4216965138912201 and, one unit above the rounded value, 0.00048696...; at timestep 1 the sine
-// of a small angle shows the second.
+// Frequency 12 of 128 is 0.4216965138912201 in the reference, one unit above the correctly rounded
+// value.
 TEST(TimestepEmbedding, FrequenciesRoundAsInTheReference) {
+  constexpr float kReference = 0.4216965138912201F;
   const std::array<float, 1> timesteps = {1.0F};
   const std::vector<float> e = to_floats(timestep_embedding(timesteps, 256));
-  EXPECT_EQ(e[12], std::cos(0.4216965138912201F));
-  EXPECT_NE(0.4216965138912201F, static_cast<float>(std::exp(-12.0 / 128.0 * std::log(10000.0))));
+  EXPECT_EQ(e[128 + 12], std::sin(kReference));
+  EXPECT_NE(e[128 + 12], std::sin(std::nextafter(kReference, 0.0F)));
 }
 
 }  // namespace

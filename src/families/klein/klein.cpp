@@ -121,12 +121,7 @@ class Model : public ImageModel {
     apply_loras(job, progress, run);
     if (!job.loras.empty()) watch.lap("lora");
 
-    std::vector<Image> references;
-    for (const Image& image : job.references) {
-      references.push_back(
-          prepare_reference(image, "reference " + std::to_string(references.size() + 1)));
-    }
-    const ImageSize size = size_of(job, references);
+    const ImageSize size = job.size;
     const LatentGrid grid{size.height / kPatchPixels, size.width / kPatchPixels};
     DenoiseRequest request = encode_text(job, progress);
     watch.lap("text_encoder");
@@ -139,8 +134,8 @@ class Model : public ImageModel {
                    : request.batched_guidance ? "batched"
                                               : "serial";
     std::optional<Array> start;
-    if (!references.empty()) {
-      request.references = pipeline_.encode_references(references, progress);
+    if (!job.references.empty()) {
+      request.references = pipeline_.encode_references(job.references, progress);
       request.first_step = first_step_of(job);
       if (request.first_step > 0) {
         start = pipeline_.encode_image(cover(job.references.front(), size.width, size.height));
@@ -191,12 +186,6 @@ class Model : public ImageModel {
       progress.warn("LoRA " + counts + "; unmatched: " + names +
                     (adapter.unmatched.size() > 3 ? ", ..." : ""));
     }
-  }
-
-  static ImageSize size_of(const ImageJob& job, const std::vector<Image>& references) {
-    if (job.size) return *job.size;
-    if (references.empty()) throw InternalError{{"size_missing", "", "no size was given", ""}};
-    return {references.front().width, references.front().height};
   }
 
   DenoiseRequest encode_text(const ImageJob& job, Progress& progress) {
@@ -262,6 +251,7 @@ class Family : public ImageFamily {
     info.guidance_has_effect = !config.is_distilled;
     info.references = supports(m, "reference_edit") ? OptionUse::kUsed : OptionUse::kRefused;
     info.max_references = kMaxReferences;
+    info.prepare_reference = prepare_reference;
     info.lora = supports(m, "lora_inference") ? OptionUse::kUsed : OptionUse::kRefused;
     info.max_loras = kMaxLoras;
     info.sigmas = OptionUse::kUsed;
