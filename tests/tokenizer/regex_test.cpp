@@ -95,7 +95,7 @@ TEST(Regex, ExponentialPatternsEndInAnError) {
       EXPECT_NE(std::string(e.what()).find("file.json"), std::string::npos);
     }
   }
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
 }
 
 TEST(Regex, LongTextsPass) {
