@@ -61,15 +61,15 @@ DigestCache read_cache(const fs::path& path) {
     const std::string source = path.string();
     const Json json = parse_json_file(path, kMaxCacheBytes);
     if (json_int(json, "version", 1, 1, source) != 1) return {};
-    for (const auto& [name, entry] : json.at("files").items()) {
+    for (const auto& item : json.at("files").items()) {
       if (cache.size() >= kMaxCacheEntries) break;
       const auto number = [&](const char* key) {
-        return json_int(entry, key, INT64_MIN, INT64_MAX, source);
+        return json_int(item.value(), key, INT64_MIN, INT64_MAX, source);
       };
       CacheEntry read{
           {number("size"), number("inode"), number("modified_ns"), number("changed_ns")},
-          json_string_or(entry, "sha256", "", source)};
-      if (is_sha256(read.sha256)) cache.emplace(name, std::move(read));
+          json_string_or(item.value(), "sha256", "", source)};
+      if (is_sha256(read.sha256)) cache.emplace(item.key(), std::move(read));
     }
   } catch (const std::exception&) {
     return {};

@@ -102,8 +102,10 @@ void TerminalProgress::on_report(Stage stage, int64_t step, int64_t total) {
   const Position at{step, total};
   const auto before = last_.find(stage);
   const bool repeated = before != last_.end() && before->second == at;
-  const bool starts =
-      !any_stage_ || stage != stage_ || before == last_.end() || step < before->second.step;
+  const bool ends = total > 0 && step >= total;
+  // A stage runs again for every picture: its counter falls, though not to its end.
+  const bool starts = !any_stage_ || stage != stage_ || before == last_.end() ||
+                      (step < before->second.step && !ends);
   if (repeated && (style_ == ProgressStyle::kJson || !starts)) return;
   last_[stage] = at;
   if (style_ == ProgressStyle::kJson) {

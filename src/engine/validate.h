@@ -15,7 +15,7 @@ namespace mere {
 struct ValidateRequest {
   std::string family;        // "klein", ...
   std::string test = "all";  // all, vae, encoder, transformer, pipeline
-  std::string model{};         // id or folder; with cases: used instead of the model each case names
+  std::string model{};       // id or folder; with cases: used instead of the model each case names
   std::optional<fs::path> cases;  // a folder of cases, the folder that holds cases/, or one file
   fs::path models_dir;
 };

@@ -147,6 +147,7 @@ std::map<int64_t, Array> Qwen3::hidden_states(const Array& ids, const Array& val
   const auto keep = [&](int64_t state, const Array& x) {
     if (std::ranges::find(states, state) != states.end()) kept.emplace(state, x);
   };
+  if (progress != nullptr) progress->report(Stage::kEncodingText, 0, last);
   Array x = embed_tokens_(ids);  // [B, L, hidden]
   keep(0, x);
   for (int64_t i = 0; i < last; ++i) {
@@ -159,7 +160,7 @@ std::map<int64_t, Array> Qwen3::hidden_states(const Array& ids, const Array& val
     // Evaluating layer by layer keeps one layer's buffers alive instead of all, and lets a
     // cancelled request end here.
     mx::eval(x);
-    if (progress != nullptr) progress->report(Stage::kEncodingText, i, last);
+    if (progress != nullptr) progress->report(Stage::kEncodingText, i + 1, last);
   }
   return kept;
 }

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "program.h"
+
 #include "core/json.h"
 
 namespace mere {

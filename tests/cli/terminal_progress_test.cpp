@@ -65,6 +65,23 @@ TEST(TerminalProgress, CountsOnATerminal) {
   EXPECT_EQ(text.back(), '\n');
 }
 
+TEST(TerminalProgress, AStageMayEndWithAnotherCount) {
+  Written written(ProgressStyle::kHuman, true);
+  written.progress.report(Stage::kEncodingText, 2, 3);
+  written.progress.report(Stage::kEncodingText, 1, 1);
+  const std::string text = written.text();
+  EXPECT_EQ(text.find('\n'), text.size() - 1) << text;
+}
+
+TEST(TerminalProgress, AStageRunsAgainForTheNextPicture) {
+  Written written(ProgressStyle::kHuman, false);
+  draw_one_picture(written.progress);
+  draw_one_picture(written.progress);
+  EXPECT_EQ(written.text(),
+            "Encoding text\nGenerating: 4 steps\nDecoding\n"
+            "Encoding text\nGenerating: 4 steps\nDecoding\n");
+}
+
 TEST(TerminalProgress, FitsANarrowTerminal) {
   Written written(ProgressStyle::kHuman, true, 20);
   written.progress.report(Stage::kDenoising, 1, 4);

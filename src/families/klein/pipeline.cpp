@@ -109,7 +109,6 @@ PromptEmbedding Pipeline::encode_prompts(const std::vector<std::string>& prompts
   for (const int64_t layer : layers) parts.push_back(out.states.at(layer));
   out.embeds = mx::concatenate(parts, 2);
   check_finite(out.embeds, "the text encoder");
-  progress.report(Stage::kEncodingText, 1, 1);
   return out;
 }
 
