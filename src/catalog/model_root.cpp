@@ -179,7 +179,7 @@ void read_model_index(const fs::path& path, Manifest& manifest) {
     if (known.class_name != class_name) continue;
     manifest.family = known.family;
     if (manifest.variant.empty()) {
-      manifest.variant = json_bool_or(json, "is_distilled", true, source) ? "distilled" : "base";
+      manifest.variant = json_bool_or(json, "is_distilled", false, source) ? "distilled" : "base";
     }
     return;
   }

@@ -6,6 +6,7 @@
 #include "cli/option_values.h"
 #include "cli/output.h"
 #include "cli/terminal_progress.h"
+#include "core/json.h"
 #include "core/system.h"
 #include "engine/image_request.h"
 #include "media/terminal_picture.h"
@@ -42,9 +43,9 @@ Document result_document(const ImageResult& result, const std::vector<std::strin
   document["width"] = result.size.width;
   document["height"] = result.size.height;
   document["steps"] = result.steps;
-  document["cfg"] = result.guidance;
+  document["cfg"] = json_float(result.guidance);
   document["cfg_mode"] = result.cfg_mode;
-  document["strength"] = result.strength;
+  document["strength"] = json_float(result.strength);
   document["max_sequence_length"] = result.max_sequence_length;
   document["model"] = {{"id", result.model_id},
                        {"family", result.family},
@@ -53,7 +54,7 @@ Document result_document(const ImageResult& result, const std::vector<std::strin
   document["loras"] = Document::array();
   for (const LoraReport& lora : result.loras) {
     document["loras"].push_back({{"path", lora.path},
-                                 {"scale", lora.scale},
+                                 {"scale", json_float(lora.scale)},
                                  {"applied", lora.applied},
                                  {"total", lora.total},
                                  {"unmatched", lora.unmatched}});

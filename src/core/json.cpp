@@ -1,5 +1,6 @@
 #include "core/json.h"
 
+#include <charconv>
 #include <utility>
 
 #include "core/error.h"
@@ -158,6 +159,14 @@ std::optional<std::vector<int64_t>> json_ints(const Json& json, const char* key,
   std::vector<int64_t> out;
   for (const Json& item : *value) out.push_back(checked_int(item, key, low, high, source));
   return out;
+}
+
+double json_float(float value) {
+  char text[32];
+  const char* end = std::to_chars(text, text + sizeof text, value).ptr;
+  double same = value;
+  std::from_chars(text, end, same);
+  return same;
 }
 
 }  // namespace mere

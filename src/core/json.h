@@ -40,4 +40,7 @@ std::string json_string_or(const Json& json, const char* key, const std::string&
 std::optional<std::vector<int64_t>> json_ints(const Json& json, const char* key, int64_t low,
                                               int64_t high, const std::string& source);
 
+// `value` as the double with the same shortest text, so that 1.2F is written as 1.2.
+double json_float(float value);
+
 }  // namespace mere

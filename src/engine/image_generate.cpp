@@ -27,9 +27,6 @@ std::string shortest(float value) {
   return {text, end};
 }
 
-// A float as the double that prints the same.
-double clean(float value) { return std::stod(shortest(value)); }
-
 std::string file_name(const std::string& path) { return fs::path(path).filename().string(); }
 
 // Values of the one-line form are separated by commas and hold colons; such values are quoted.
@@ -68,19 +65,19 @@ std::string json_text(const ResolvedImageRequest& request, const GeneratedImage&
       {"width", image.pixels.width},
       {"height", image.pixels.height},
       {"steps", job.steps},
-      {"cfg", clean(job.guidance)},
+      {"cfg", json_float(job.guidance)},
       {"max_sequence_length", job.max_sequence_length},
   };
-  if (job.sigma_shift) json["sigma_shift"] = clean(*job.sigma_shift);
-  for (const float sigma : job.sigmas) json["sigmas"].push_back(clean(sigma));
+  if (job.sigma_shift) json["sigma_shift"] = json_float(*job.sigma_shift);
+  for (const float sigma : job.sigmas) json["sigmas"].push_back(json_float(sigma));
   if (!job.references.empty()) {
     json["references"] = job.references.size();
-    json["strength"] = clean(job.strength);
+    json["strength"] = json_float(job.strength);
   }
   json["loras"] = nlohmann::ordered_json::array();
   for (size_t i = 0; i < job.loras.size(); ++i) {
     json["loras"].push_back({{"file", file_name(job.loras[i].path)},
-                             {"scale", clean(job.loras[i].scale)},
+                             {"scale", json_float(job.loras[i].scale)},
                              {"sha256", i < lora_sha256.size() ? lora_sha256[i] : ""}});
   }
   json["model"] = request.model.manifest.id;

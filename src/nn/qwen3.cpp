@@ -19,6 +19,17 @@ void refuse(const std::string& source, const std::string& what) {
   throw IoError{{"config_unsupported", source, source + ": " + what, ""}};
 }
 
+// Both spellings of the kind of rotation; only the plain one is done here.
+void check_rotation(const Json& settings, const std::string& source) {
+  for (const char* key : {"rope_type", "type"}) {
+    if (json_string_or(settings, key, "default", source) == "default") continue;
+    refuse(source, std::string(key) + " of the rotation is not \"default\"");
+  }
+  if (settings.contains("factor") && json_number_or(settings, "factor", 0, 1e9, 1, source) != 1) {
+    refuse(source, "rope_scaling is not supported");
+  }
+}
+
 // cos and sin [L, D/2] of position * theta^(-2i/D), in the float32 order of the reference.
 std::pair<Array, Array> rotation_tables(int64_t tokens, int64_t head_dim, double theta) {
   const int64_t half = head_dim / 2;
@@ -47,25 +58,22 @@ Qwen3Config Qwen3Config::read(const fs::path& config_json) {
   c.intermediate_size = json_int(json, "intermediate_size", 1, kMaxWidth, source);
   c.num_hidden_layers = json_int(json, "num_hidden_layers", 1, 1024, source);
   c.num_attention_heads = json_int(json, "num_attention_heads", 1, 1024, source);
-  c.num_key_value_heads =
-      json_int_or(json, "num_key_value_heads", 1, 1024, c.num_attention_heads, source);
-  c.head_dim = json_int_or(json, "head_dim", 2, 1024,
-                           std::max<int64_t>(2, c.hidden_size / c.num_attention_heads), source);
+  // Absent fields take the reference's defaults, which are those of no published size.
+  c.num_key_value_heads = json_int_or(json, "num_key_value_heads", 1, 1024, 32, source);
+  c.head_dim = json_int_or(json, "head_dim", 2, 1024, 128, source);
   c.vocab_size = json_int(json, "vocab_size", 1, 1 << 24, source);
   c.rms_norm_eps = static_cast<float>(json_number_or(json, "rms_norm_eps", 0, 1, 1e-6, source));
   c.attention_bias = json_bool_or(json, "attention_bias", false, source);
   // Newer files keep the rotation's settings in an object of their own.
   const auto nested = json.find("rope_parameters");
   const Json& rope = nested != json.end() && nested->is_object() ? *nested : json;
-  c.rope_theta = json_number_or(rope, "rope_theta", 1, 1e12, 1e6, source);
+  c.rope_theta = json_number_or(rope, "rope_theta", 1, 1e12, 10000, source);
 
   if (json_string_or(json, "hidden_act", "silu", source) != "silu")
     refuse(source, "hidden_act is not silu");
+  check_rotation(rope, source);
   const auto scaling = json.find("rope_scaling");
-  if (scaling != json.end() && !scaling->is_null()) refuse(source, "rope_scaling is not supported");
-  if (json_string_or(rope, "rope_type", "default", source) != "default") {
-    refuse(source, "rope_type is not \"default\"");
-  }
+  if (scaling != json.end() && !scaling->is_null()) check_rotation(*scaling, source);
   if (json_bool_or(json, "use_sliding_window", false, source)) {
     refuse(source, "use_sliding_window is not supported");
   }
@@ -111,6 +119,9 @@ Qwen3::Qwen3(const Qwen3Config& config, const Weights& weights, int64_t layers)
   for (int64_t i = 0; i < std::min(layers, config.num_hidden_layers); ++i) {
     layers_.push_back(read_layer(config, weights, i));
   }
+  if (layers >= config.num_hidden_layers && weights.has("model.norm.weight")) {
+    norm_ = weights.get_f32("model.norm.weight", {config.hidden_size});
+  }
 }
 
 Array Qwen3::attention_of(const Layer& layer, const Array& x, const Array& cos, const Array& sin,
@@ -142,6 +153,10 @@ std::map<int64_t, Array> Qwen3::hidden_states(const Array& ids, const Array& val
     throw InternalError{
         {"layer_missing", "", "a hidden state beyond the layers read was asked for", ""}};
   }
+  if (last == config_.num_hidden_layers && !norm_) {
+    throw IoError{{"weights_missing", "model.norm.weight",
+                   "the text encoder's last state needs model.norm.weight, which is missing", ""}};
+  }
   const auto [cos, sin] = rotation_tables(ids.shape(1), config_.head_dim, config_.rope_theta);
   std::map<int64_t, Array> kept;
   const auto keep = [&](int64_t state, const Array& x) {
@@ -156,7 +171,8 @@ std::map<int64_t, Array> Qwen3::hidden_states(const Array& ids, const Array& val
                          valid);
     const Array h = rms_norm(x, layer.post_attention_layernorm, config_.rms_norm_eps);
     x = x + layer.down_proj(silu(layer.gate_proj(h)) * layer.up_proj(h));
-    keep(i + 1, x);
+    const bool is_last_state = i + 1 == config_.num_hidden_layers;
+    keep(i + 1, is_last_state ? rms_norm(x, norm_.value(), config_.rms_norm_eps) : x);
     // Evaluating layer by layer keeps one layer's buffers alive instead of all, and lets a
     // cancelled request end here.
     mx::eval(x);

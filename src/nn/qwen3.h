@@ -3,8 +3,8 @@
 //
 // Easy to get wrong: q and k are RMS-normed per head before the rotation; the rotation pairs x[i]
 // with x[i + D/2]; head_dim is its own config value; hidden state k is the residual stream after k
-// layers (0: the embeddings), never the final norm; padding rows are queries like any other and
-// attend to the valid prefix only.
+// layers (0: the embeddings), except the last, k = num_hidden_layers, which is after the final
+// norm; padding rows are queries like any other and attend to the valid prefix only.
 #pragma once
 
 #include <map>
@@ -37,7 +37,8 @@ std::string qwen3_checkpoint_name(const std::string& stored_name);
 
 class Qwen3 {
  public:
-  // Only the first `layers` decoder layers are read.
+  // Only the first `layers` decoder layers are read, and the final norm when these
+  // are all.
   Qwen3(const Qwen3Config& config, const Weights& weights, int64_t layers);
 
   // ids [B, L] int32, right-padded; valid [B] int32 is the number of real tokens of each row.
@@ -61,6 +62,7 @@ class Qwen3 {
   Qwen3Config config_;
   Embedding embed_tokens_;
   std::vector<Layer> layers_;
+  std::optional<Array> norm_;
 };
 
 }  // namespace mere

@@ -174,7 +174,7 @@ Weights Weights::open(const fs::path& folder, const RenameRule& rename) {
         throw IoError{
             {"weights_missing", path.string(),
              path.string() + ": shard is missing (named by " + index->filename().string() + ")",
-             "pull the model again"}};
+             "fetch the model again"}};
       }
       weights.add_file(path, rename);
       const SafetensorsFile& file = *weights.files_.back();
@@ -190,7 +190,7 @@ Weights Weights::open(const fs::path& folder, const RenameRule& rename) {
     const std::vector<fs::path> files = weight_files(folder);
     if (files.empty()) {
       throw IoError{{"weights_missing", folder.string(),
-                     folder.string() + ": holds no *.safetensors file", "pull the model again"}};
+                     folder.string() + ": holds no *.safetensors file", "fetch the model again"}};
     }
     for (const fs::path& path : files) weights.add_file(path, rename);
   }
@@ -334,7 +334,7 @@ void Weights::check_values() const {
     const std::string problem = find_bad_value(e.tensor->type, e.file->data(*e.tensor));
     if (problem.empty()) continue;
     throw IoError{{"weights_damaged", name, locate(name) + " holds " + problem,
-                   "the file is damaged; pull the model again"}};
+                   "the file is damaged; fetch the model again"}};
   }
 }
 

@@ -9,7 +9,8 @@
 namespace mere {
 namespace {
 
-constexpr const char* kKleinIndex = R"({"_class_name": "Flux2KleinPipeline"})";
+constexpr const char* kKleinIndex =
+    R"({"_class_name": "Flux2KleinPipeline", "is_distilled": true})";
 
 // Runs `action` and returns the error it throws; fails the test when it throws none.
 template <typename Action>
@@ -66,6 +67,10 @@ TEST(ModelRoot, RecognisesADiffusersFolder) {
                R"({"_class_name": "Flux2KleinPipeline", "is_distilled": false})");
   EXPECT_EQ(open_model_root(folder.path() / "base/").manifest.variant, "base");
   EXPECT_EQ(open_model_root(folder.path() / "base/").manifest.id, "base");
+
+  // The reference's own default is not distilled.
+  folder.write("silent/model_index.json", R"({"_class_name": "Flux2KleinPipeline"})");
+  EXPECT_EQ(open_model_root(folder.path() / "silent").manifest.variant, "base");
 }
 
 TEST(ModelRoot, RefusesWhatIsNoModel) {

@@ -147,5 +147,11 @@ TEST(Json, MemberErrorsNameFileAndMember) {
   }
 }
 
+TEST(Json, FloatsKeepTheirShortestText) {
+  EXPECT_EQ(Json(json_float(1.2F)).dump(), "1.2");
+  EXPECT_EQ(Json(json_float(-0.75F)).dump(), "-0.75");
+  EXPECT_EQ(static_cast<float>(json_float(3.4e38F)), 3.4e38F);
+}
+
 }  // namespace
 }  // namespace mere

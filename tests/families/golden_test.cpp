@@ -13,6 +13,7 @@ struct Folder {
 
 std::vector<Folder> folders() {
   return {{"klein", fs::path(MERE_FIXTURES) / "klein" / "cases"},
+          {"klein-more", fs::path(MERE_FIXTURES) / "klein-more" / "cases"},
           {"rng", fs::path(MERE_FIXTURES) / "rng"},
           {"emoji", fs::path(MERE_MODELS) / "image-emoji-nano" / "cases"}};
 }

@@ -56,6 +56,20 @@ TEST(Qwen3Config, ReadsNestedRotationSettings) {
   EXPECT_DOUBLE_EQ(Qwen3Config::read(file.path()).rope_theta, 5000);
 }
 
+TEST(Qwen3Config, AbsentFieldsTakeTheReferencesDefaults) {
+  const ConfigFile file("text_encoder", [](Json& json) {
+    json.erase("rope_theta");
+    json.erase("head_dim");
+    json["num_attention_heads"] = 32;
+    json.erase("num_key_value_heads");
+    json["rope_scaling"] = {{"rope_type", "default"}};
+  });
+  const Qwen3Config c = Qwen3Config::read(file.path());
+  EXPECT_DOUBLE_EQ(c.rope_theta, 10000);
+  EXPECT_EQ(c.head_dim, 128);
+  EXPECT_EQ(c.num_key_value_heads, 32);
+}
+
 TEST(Qwen3Config, Refuses) {
   const auto refused = expect_refused<Qwen3Config>;
   const std::string part = "text_encoder";
@@ -74,7 +88,7 @@ TEST(Qwen3Config, Refuses) {
       [](Json& j) {
         j["rope_scaling"] = {{"type", "yarn"}};
       },
-      "rope_scaling");
+      "rotation");
   refused(
       part, [](Json& j) { j["num_key_value_heads"] = 3; }, "num_key_value_heads");
   refused(

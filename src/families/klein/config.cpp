@@ -15,6 +15,8 @@ constexpr int64_t kMaxWidth = 1 << 20;
   throw IoError{{"config_unsupported", source, source + ": " + what, ""}};
 }
 
+// model_index.json says it; a manifest's variant says it where the index is silent. Without either
+// the reference takes guidance to be wanted.
 bool read_is_distilled(const ModelRoot& root) {
   const fs::path index = root.path / "model_index.json";
   if (fs::exists(index)) {
@@ -22,18 +24,10 @@ bool read_is_distilled(const ModelRoot& root) {
     const auto value = json.find("is_distilled");
     if (value != json.end() && value->is_boolean()) return value->get<bool>();
   }
-  return root.manifest.variant != "base";
+  return root.manifest.variant == "distilled";
 }
 
-void check_fit(const Config& c, const ModelRoot& root) {
-  const std::string source = root.path.string();
-  const auto states = static_cast<int64_t>(c.text_encoder_out_layers.size());
-  if (c.transformer.joint_attention_dim != states * c.text_encoder.hidden_size) {
-    refuse(source, "the transformer takes text of width " +
-                       std::to_string(c.transformer.joint_attention_dim) +
-                       ", but the text encoder gives " + std::to_string(states) + " x " +
-                       std::to_string(c.text_encoder.hidden_size));
-  }
+void check_fit(const Config& c, const std::string& source) {
   if (c.transformer.in_channels != c.vae.packed_channels()) {
     refuse(source, "the transformer takes " + std::to_string(c.transformer.in_channels) +
                        " channels, but the autoencoder packs " +
@@ -43,11 +37,6 @@ void check_fit(const Config& c, const ModelRoot& root) {
     refuse(source, "the transformer's output is not a latent");
   }
   if (c.vae.downsampling() != 8) refuse(source, "the autoencoder does not downsample by 8");
-  const int64_t last = *std::ranges::max_element(c.text_encoder_out_layers);
-  if (last > c.text_encoder.num_hidden_layers) {
-    refuse(source, "hidden state " + std::to_string(last) + " is asked of a text encoder with " +
-                       std::to_string(c.text_encoder.num_hidden_layers) + " layers");
-  }
 }
 
 }  // namespace
@@ -104,10 +93,25 @@ Config Config::read(const ModelRoot& root) {
   c.text_encoder_out_layers =
       root.manifest.text_encoder_out_layers.value_or(std::vector<int64_t>{9, 18, 27});
   c.is_distilled = read_is_distilled(root);
-  if (c.text_encoder_out_layers.empty())
-    refuse(root.path.string(), "text_encoder_out_layers is empty");
-  check_fit(c, root);
+  check_fit(c, root.path.string());
   return c;
+}
+
+void Config::check_text_fits(const ModelRoot& root) const {
+  const std::string source = root.path.string();
+  if (text_encoder_out_layers.empty()) refuse(source, "text_encoder_out_layers is empty");
+  const int64_t last = *std::ranges::max_element(text_encoder_out_layers);
+  if (last > text_encoder.num_hidden_layers) {
+    refuse(source, "hidden state " + std::to_string(last) + " is asked of a text encoder with " +
+                       std::to_string(text_encoder.num_hidden_layers) + " layers");
+  }
+  const auto states = static_cast<int64_t>(text_encoder_out_layers.size());
+  if (transformer.joint_attention_dim != states * text_encoder.hidden_size) {
+    refuse(source, "the transformer takes text of width " +
+                       std::to_string(transformer.joint_attention_dim) +
+                       ", but the text encoder gives " + std::to_string(states) + " x " +
+                       std::to_string(text_encoder.hidden_size));
+  }
 }
 
 }  // namespace mere::klein

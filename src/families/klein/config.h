@@ -43,8 +43,11 @@ struct Config {
   std::vector<int64_t> text_encoder_out_layers;
   bool is_distilled = true;
 
-  // Reads every config of `root` and checks that the parts fit together.
+  // Reads every config of `root` and checks that transformer and autoencoder fit together.
   static Config read(const ModelRoot& root);
+  // IoError when the text encoder's states do not make the embedding that the transformer takes.
+  // Apart from read(), since golden cases name states of their own.
+  void check_text_fits(const ModelRoot& root) const;
 };
 
 }  // namespace mere::klein

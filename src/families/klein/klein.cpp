@@ -239,6 +239,8 @@ class Family : public ImageFamily {
 
   ImageModelInfo describe(const ModelRoot& root) const override {
     const Config config = Config::read(root);
+    config.check_text_fits(root);
+    (void)guidance_policy();  // a wrong value is refused before any weight is read
     const Manifest& m = root.manifest;
     ImageModelInfo info;
     for (const ModelSize& size : m.sizes) info.sizes.only.push_back({size.width, size.height});
