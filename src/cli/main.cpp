@@ -1,4 +1,7 @@
+#include <cstdio>
 #include <cstdlib>
+#include <exception>
+#include <new>
 #include <unistd.h>
 
 #include "cli/app.h"
@@ -19,9 +22,26 @@ void wait_without_spinning(int argc, char** argv) {
   // Still here: the run goes on as it is.
 }
 
+// An exception on a thread of a library has nobody to catch it: still one line and status 1.
+[[noreturn]] void end_with_one_line() {
+  const char* what = "unknown failure";
+  try {
+    if (const std::exception_ptr failure = std::current_exception())
+      std::rethrow_exception(failure);
+  } catch (const std::bad_alloc&) {
+    what = "out of memory";
+  } catch (const std::exception& e) {
+    what = e.what();
+  } catch (...) {
+  }
+  std::fprintf(stderr, "mere.run: error: %s\n", what);
+  ::_exit(1);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::set_terminate(end_with_one_line);
   wait_without_spinning(argc, argv);
   return mere::cli::run(argc, argv);
 }

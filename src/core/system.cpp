@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <limits>
+#include <pwd.h>
 #include <sstream>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -18,11 +19,25 @@ fs::path env_path(const char* name) {
   return value == nullptr ? fs::path() : fs::path(value);
 }
 
+// The user's home: HOME, else the account's. Never a shared folder such as the temporary one, where
+// another user could leave models for this one.
+fs::path home_dir() {
+  const fs::path named = env_path("HOME");
+  if (named.is_absolute()) return named;
+  std::array<char, 4096> text{};
+  passwd entry{};
+  passwd* found = nullptr;
+  if (::getpwuid_r(::geteuid(), &entry, text.data(), text.size(), &found) == 0 &&
+      found != nullptr) {
+    const fs::path account = found->pw_dir;
+    if (account.is_absolute()) return account;
+  }
+  return "/nonexistent";
+}
+
 fs::path home_relative(const char* variable, const char* fallback) {
   const fs::path explicit_base = env_path(variable);
-  if (explicit_base.is_absolute()) return explicit_base / "MereRun";
-  const fs::path home = env_path("HOME");
-  return (home.empty() ? fs::temp_directory_path() : home / fallback) / "MereRun";
+  return (explicit_base.is_absolute() ? explicit_base : home_dir() / fallback) / "MereRun";
 }
 
 // First integer in a kernel file, or -1 ("max", missing file).
@@ -64,6 +79,20 @@ int64_t cgroup_room_bytes() {
   return room;
 }
 
+// Room left under a limit on address space, which counts what threads reserve beside what they use.
+int64_t address_space_room_bytes() {
+  constexpr int64_t kReservedByThreads = int64_t{256} << 20;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+    return std::numeric_limits<int64_t>::max();
+  }
+  const int64_t pages = read_kernel_number("/proc/self/statm");
+  const int64_t used = std::max<int64_t>(0, pages) * ::sysconf(_SC_PAGE_SIZE);
+  const auto total =
+      static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, std::numeric_limits<int64_t>::max()));
+  return std::max<int64_t>(0, total - used - kReservedByThreads);
+}
+
 }  // namespace
 
 std::string version() { return MERE_VERSION; }
@@ -85,7 +114,7 @@ fs::path executable_dir() {
 int64_t available_memory_bytes() {
   const int64_t available = meminfo_bytes("MemAvailable");
   const int64_t machine = available < 0 ? std::numeric_limits<int64_t>::max() : available;
-  return std::min(machine, cgroup_room_bytes());
+  return std::min({machine, cgroup_room_bytes(), address_space_room_bytes()});
 }
 
 int64_t peak_rss_bytes() {

@@ -20,8 +20,8 @@ fs::path default_models_dir();
 // Folder of the running executable, links resolved.
 fs::path executable_dir();
 
-// Memory this process may still take, in bytes: the least of MemAvailable and the room under every
-// cgroup limit.
+// Memory this process may still take, in bytes: the least of MemAvailable, the room under every
+// cgroup limit, and the room under a limit on address space.
 int64_t available_memory_bytes();
 // Largest resident size of this process so far, in bytes.
 int64_t peak_rss_bytes();

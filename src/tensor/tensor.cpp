@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "core/error.h"
+#include "kernels/cpu/parallel.h"
 
 namespace mere {
 namespace {
@@ -29,6 +30,10 @@ std::vector<T> copy_out(const Array& a, mx::Dtype dtype) {
 }  // namespace
 
 void initialize_engine() {
+  if (const char* name = cpu::wrong_environment()) {
+    throw UsageError{{"environment", name, std::string(name) + " holds a value that it may not",
+                      "MERERUN_THREADS is a number above 0, MERERUN_CPU_ISA is avx2 or unset"}};
+  }
   static std::once_flag once;
   std::call_once(once, [] {
     // MLX fuses graphs on the CPU by running a C++ compiler on the user's machine.

@@ -12,7 +12,8 @@ namespace mx = mlx::core;
 using Array = mx::array;
 
 // MLX settings this program relies on (no run-time compiler on CPU, a bounded buffer cache).
-// Idempotent; models call it before their first array.
+// Idempotent; models call it before their first array. UsageError when one of the engine's
+// environment variables holds something that it may not.
 void initialize_engine();
 
 // A float32 array holding a copy of `values`. `values.size()` must equal the product of `shape`.

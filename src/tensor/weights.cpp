@@ -244,6 +244,7 @@ const Weights::Entry& Weights::entry(const std::string& name) const {
     throw IoError{{"weights_missing", name, locate(name) + " is missing",
                    "the checkpoint is incomplete or of another model"}};
   }
+  used_.insert(name);
   return it->second;
 }
 
@@ -335,6 +336,18 @@ void Weights::check_values() const {
     if (problem.empty()) continue;
     throw IoError{{"weights_damaged", name, locate(name) + " holds " + problem,
                    "the file is damaged; fetch the model again"}};
+  }
+}
+
+void Weights::check_all_used(const std::vector<std::string>& prefixes) const {
+  for (const auto& [name, e] : entries_) {
+    const auto begins = [&name = name](const std::string& prefix) {
+      return name.starts_with(prefix);
+    };
+    if (used_.contains(name) || std::ranges::none_of(prefixes, begins)) continue;
+    throw IoError{{"weights_unused", name,
+                   locate(name) + " has no place in the model that the config describes",
+                   "config.json and the weights do not belong together"}};
   }
 }
 

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,11 @@ class Weights {
   // or, worse, a plausible wrong result. Parallel, at memory speed.
   void check_values() const;
 
+  // IoError naming a tensor whose name starts with one of `prefixes` and that nothing has asked
+  // for: the config describes a smaller model than the file holds, and would draw a plausible wrong
+  // one.
+  void check_all_used(const std::vector<std::string>& prefixes) const;
+
   int64_t total_bytes() const;
   const std::map<std::string, std::string>& metadata() const;  // of the first file
 
@@ -66,6 +72,7 @@ class Weights {
   fs::path folder_;
   std::vector<std::shared_ptr<const SafetensorsFile>> files_;
   std::map<std::string, Entry> entries_;
+  mutable std::set<std::string> used_;
 };
 
 }  // namespace mere

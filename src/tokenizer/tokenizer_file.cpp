@@ -205,6 +205,15 @@ void scan_merges(Scanner& scanner, std::vector<Bpe::Merge>& out) {
   });
 }
 
+// Without its merges a tokenizer would split everything into bytes and give other pictures.
+void check_merges(const Json& rest, const std::string& source) {
+  const auto model = rest.is_object() ? rest.find("model") : rest.end();
+  if (model == rest.end() || !model->is_object()) return;  // refused later, by name
+  const auto merges = model->find("merges");
+  if (merges != model->end() && merges->is_array()) return;
+  throw IoError{{"tokenizer_unsupported", source, source + ": model has no list of merges", ""}};
+}
+
 }  // namespace
 
 TokenizerFile parse_tokenizer_file(std::string_view text, const std::string& source) {
@@ -240,6 +249,7 @@ TokenizerFile parse_tokenizer_file(std::string_view text, const std::string& sou
   });
   rest.append(text.substr(copied));
   file.rest = parse_json(rest, source);
+  check_merges(file.rest, source);
   return file;
 }
 

@@ -199,6 +199,40 @@ TEST_F(DamagedModel, MissingTensor) {
   expect_refused({"norm_out.linear.weight", "missing"});
 }
 
+// Each of these drew a plausible wrong picture: part of the weights was not used.
+TEST_F(DamagedModel, ConfigOfASmallerModel) {
+  struct Change {
+    const char* file;
+    const char* from;
+    const char* to;
+    const char* tensor;
+  };
+  const std::vector<Change> changes = {
+      {"transformer/config.json", "\"num_layers\": 2", "\"num_layers\": 1",
+       "transformer_blocks.1."},
+      {"transformer/config.json", "\"num_single_layers\": 2", "\"num_single_layers\": 1",
+       "single_transformer_blocks.1."},
+      {"vae/config.json", "\"layers_per_block\": 2", "\"layers_per_block\": 1", "resnets."},
+  };
+  for (const Change& change : changes) {
+    std::string original;
+    edit(change.file, [&](std::string& json) {
+      original = json;
+      json.replace(json.find(change.from), std::strlen(change.from), change.to);
+    });
+    expect_refused({"safetensors", change.tensor, "no place"});
+    write_file_atomic(file(change.file), original);
+  }
+}
+
+TEST_F(DamagedModel, TokenizerWithoutMerges) {
+  edit("tokenizer/tokenizer.json", [](std::string& json) {
+    const size_t at = json.find("\"merges\"");
+    json.replace(at, 8, "\"merged\"");
+  });
+  expect_refused({"tokenizer.json", "merges"});
+}
+
 TEST_F(DamagedModel, HostilePictures) {
   const auto refused = [&](const std::string& bytes) {
     program_.write("in.png", bytes);

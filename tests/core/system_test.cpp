@@ -81,5 +81,16 @@ TEST(System, KnowsItself) {
   EXPECT_TRUE(fs::is_directory(executable_dir()));
 }
 
+// Without a home the account's is used, never a folder that others can write.
+TEST(System, WithoutHomeNothingIsTakenFromTheTemporaryFolder) {
+  const ScopedVariable home("HOME", nullptr);
+  const ScopedVariable data("XDG_DATA_HOME", nullptr);
+  const ScopedVariable cache("XDG_CACHE_HOME", nullptr);
+  for (const fs::path& folder : {app_support_dir(), user_cache_dir()}) {
+    EXPECT_TRUE(folder.is_absolute());
+    EXPECT_FALSE(folder.string().starts_with(fs::temp_directory_path().string())) << folder;
+  }
+}
+
 }  // namespace
 }  // namespace mere

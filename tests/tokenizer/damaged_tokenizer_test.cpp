@@ -62,6 +62,8 @@ INSTANTIATE_TEST_SUITE_P(
         Damage{"EmptyVocabulary", [](Json& j) { j["model"]["vocab"] = Json::object(); }, "empty"},
         Damage{"VocabularyIsAList", [](Json& j) { j["model"]["vocab"] = Json::array({1}); },
  "empty"},
+        Damage{"NoMerges", [](Json& j) { j["model"].erase("merges"); }, "merges"},
+        Damage{"MergesAreText", [](Json& j) { j["model"]["merges"] = "abc"; }, "merges"},
         Damage{"Dropout", [](Json& j) { j["model"]["dropout"] = 0.1; }, "dropout"},
         Damage{"Suffix", [](Json& j) { j["model"]["end_of_word_suffix"] = "</w>"; },
                "end_of_word_suffix"},

@@ -238,6 +238,7 @@ class Family : public ImageFamily {
   std::string_view name() const override { return "klein"; }
 
   ImageModelInfo describe(const ModelRoot& root) const override {
+    initialize_engine();
     const Config config = Config::read(root);
     config.check_text_fits(root);
     (void)guidance_policy();  // a wrong value is refused before any weight is read

@@ -63,6 +63,7 @@ Transformer& Pipeline::transformer() {
   if (!transformer_) {
     const Weights weights = open_checked(root_, "transformer", transformer_checkpoint_name);
     transformer_ = std::make_unique<Transformer>(config_.transformer, weights);
+    weights.check_all_used({"transformer_blocks.", "single_transformer_blocks."});
   }
   return *transformer_;
 }
@@ -73,6 +74,7 @@ const AutoencoderKlFlux2& Pipeline::vae() {
     // The decoder alone is published too; without an encoder there are no references.
     const bool with_encoder = weights.has("encoder.conv_in.weight");
     vae_ = std::make_unique<AutoencoderKlFlux2>(config_.vae, weights, with_encoder, true);
+    weights.check_all_used({"encoder.", "decoder."});
   }
   return *vae_;
 }

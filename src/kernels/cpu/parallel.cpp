@@ -1,6 +1,7 @@
 #include "kernels/cpu/parallel.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <exception>
 #include <hwy/highway.h>
@@ -13,7 +14,16 @@
 namespace mere::cpu {
 namespace {
 
-constexpr int kMaxThreads = 1024;
+// MERERUN_THREADS as a number above zero; 0 when unset, -1 when it is something else.
+int threads_wanted() {
+  const char* text = std::getenv("MERERUN_THREADS");
+  if (text == nullptr || *text == '\0') return 0;
+  const std::string_view digits = text;
+  int wanted = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), wanted);
+  const bool number = error == std::errc() && end == digits.data() + digits.size();
+  return number && wanted > 0 ? wanted : -1;
+}
 
 bool capped_to_avx2() {
   const char* isa = std::getenv("MERERUN_CPU_ISA");
@@ -33,12 +43,19 @@ void configure() {
   });
   // The OpenMP setting belongs to the calling thread, and kernels run on the engine's own.
   thread_local const bool threads_set = [] {
-    const char* threads = std::getenv("MERERUN_THREADS");
-    const int wanted = threads == nullptr ? 0 : std::atoi(threads);
-    if (wanted > 0) omp_set_num_threads(std::min(wanted, kMaxThreads));
+    const int wanted = threads_wanted();
+    const int asked = wanted > 0 ? wanted : omp_get_max_threads();
+    omp_set_num_threads(std::min(asked, omp_get_num_procs()));
     return true;
   }();
   (void)threads_set;
+}
+
+const char* wrong_environment() {
+  if (threads_wanted() < 0) return "MERERUN_THREADS";
+  const char* isa = std::getenv("MERERUN_CPU_ISA");
+  const bool known = isa == nullptr || *isa == '\0' || std::string_view(isa) == "avx2";
+  return known ? nullptr : "MERERUN_CPU_ISA";
 }
 
 void parallel_for(int64_t count, int64_t grain,

@@ -6,9 +6,13 @@
 
 namespace mere::cpu {
 
-// Applies MERERUN_THREADS (default: OMP_NUM_THREADS, else all cores) and MERERUN_CPU_ISA=avx2
-// (caps both oneDNN and Highway). Idempotent; every kernel calls it before its first work.
+// Applies MERERUN_THREADS (default: OMP_NUM_THREADS, else all processors; never more than there are
+// processors, since more only slow each other down) and MERERUN_CPU_ISA=avx2 (caps both oneDNN and
+// Highway). Idempotent; every kernel calls it before its first work.
 void configure();
+
+// The name of a variable above that holds something else than it may, or nullptr.
+const char* wrong_environment();
 
 // Runs body(begin, end) over [0, count) split into chunks of at least `grain`, in parallel.
 // When bodies throw, the first exception is thrown again after all have ended.
