@@ -363,7 +363,11 @@ ModelRoot resolve_image_model(const std::string& requested, const fs::path& mode
   const bool is_path = requested.find('/') != std::string::npos;
   if (is_folder(requested) || (is_path && is_there(requested))) return open_model_root(requested);
   const std::string id = trimmed(requested);
-  if (is_path || !is_model_id(id)) fail_not_installed(requested, models_dir);
+  if (is_path) {
+    throw UsageError{{"model_not_found", "--model", "no such folder: " + printable(requested),
+                      "give the folder of a model, or the id of an installed one"}};
+  }
+  if (!is_model_id(id)) fail_not_installed(requested, models_dir);
   if (const auto folder = installed_folder(id, models_dir)) return open_model_root(*folder);
   if (const auto embedded = embedded_model_dir(); embedded && lower(id) == kEmbeddedModelId) {
     return open_model_root(*embedded);

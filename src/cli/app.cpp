@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <new>
@@ -98,37 +99,131 @@ void declare_commands(CLI::App& app, Context& context) {
   formatter->column_width(kHelpColumn);
   app.formatter(formatter);
   app.fallthrough();
+  // At most one command at each level: the name of another one is then a stray word.
+  app.require_subcommand(0, 1);
   CLI::App* image = app.add_subcommand("image", "Draw, check and inspect pictures");
   image->fallthrough();
+  image->require_subcommand(0, 1);
   add_image_generate_command(*image, context);
   add_image_info_command(*image, context);
   add_image_validate_command(*image, context);
-  for (CLI::App* command : image->get_subcommands({})) command->fallthrough();
+  for (CLI::App* command : image->get_subcommands({})) {
+    command->fallthrough();
+    for (CLI::Option* option : command->get_options()) {
+      const bool is_flag = option->get_items_expected_max() == 0;
+      if (is_flag) option->disable_flag_override();
+    }
+  }
+}
+
+// ---- Mistakes on the command line ---------------------------------------------------------------
+//
+// A prompt that was not quoted, or whose option is misspelt, ends up as stray words, and errors are
+// logged: nothing is repeated of an argument but what looks like the name of an option.
+
+bool is_option_name(std::string_view text) {
+  const size_t dashes = std::min(text.find_first_not_of('-'), text.size());
+  const std::string_view name = text.substr(dashes);
+  return dashes >= 1 && dashes <= 2 && !name.empty() && std::ranges::all_of(name, [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-';
+         });
+}
+
+// "--name" of "--name=value" and "--name:value", "-n" of "-nvalue"; empty when it is no option.
+std::string option_name(const std::string& argument) {
+  const std::string name = argument.substr(0, argument.find_first_of("=:"));
+  if (!is_option_name(name)) return {};
+  return name.starts_with("--") ? name : name.substr(0, 2);
+}
+
+std::string command_names(const CLI::App& command) {
+  std::string names;
+  for (const CLI::App* sub : command.get_subcommands({})) {
+    names += (names.empty() ? "" : ", ") + sub->get_name();
+  }
+  return names;
+}
+
+ErrorInfo unexpected_argument(const CLI::App& command, const std::string& argument,
+                              const std::string& help) {
+  if (const std::string name = option_name(argument); !name.empty()) {
+    return {"usage", name, "unknown option " + name, help};
+  }
+  if (const std::string names = command_names(command); !names.empty()) {
+    return {"usage", "", "unknown command; commands: " + names, help};
+  }
+  const bool has_prompt = command.get_option_no_throw("--prompt") != nullptr;
+  return {"usage", "",
+          std::string("unexpected argument; quote ") + (has_prompt ? "the prompt" : "a name") +
+              " if it has several words",
+          help};
+}
+
+// The option that a message of CLI11 begins with, sometimes without its dashes; nullptr when it is
+// none of `command` or above.
+const CLI::Option* option_of(const CLI::App& command, const std::string& message) {
+  const std::string name = message.substr(0, message.find_first_of(": "));
+  for (const CLI::App* app = &command; app != nullptr; app = app->get_parent()) {
+    for (const CLI::Option* option : app->get_options()) {
+      if (option->check_name(name) || option->check_name("--" + name)) return option;
+    }
+  }
+  return nullptr;
+}
+
+ErrorInfo usage_info(const CLI::App& command, const CLI::ParseError& error,
+                     const std::vector<std::string>& unexpected, const std::string& help) {
+  // First: a misspelt option is also why a required one is missing.
+  if (!unexpected.empty()) return unexpected_argument(command, unexpected.front(), help);
+  const std::string message = error.what();
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
+    return {"usage", option_name(message.substr(0, message.find(' '))), message, help};
+  }
+  const CLI::Option* option = option_of(command, message);
+  if (option == nullptr) return {"usage", "", "the command line cannot be understood", help};
+  const std::string name = option->get_name();
+  if (dynamic_cast<const CLI::ValidationError*>(&error) != nullptr) {
+    return {"value_invalid", name, message, help};
+  }
+  if (option->get_items_expected_max() == 0) return {"usage", name, name + " takes no value", help};
+  const size_t times = option->count();
+  if (times < 2) return {"usage", name, name + " needs a value", help};
+  return {"usage", name,
+          name + " was given " + (times == 2 ? "twice" : std::to_string(times) + " times"), help};
 }
 
 // Prints the one line of an error, and with --json its document; returns the exit status.
-int report(const Error& error, bool json) {
+int report(const Error& error, bool json, const Context& context) {
   if (error.kind() == ErrorKind::kCancelled) {
     std::fputs("mere.run: cancelled\n", stderr);
   } else {
     print_error(error.what());
   }
-  if (json) print_document(error_document(error.info(), error.kind() == ErrorKind::kCancelled));
+  if (json) {
+    Document document = error_document(error.info(), error.kind() == ErrorKind::kCancelled);
+    document["outputs"] = context.outputs;
+    document["warnings"] = context.warnings;
+    print_document(document);
+  }
   return exit_status(error.kind());
 }
 
 int run_command(CLI::App& app, Context& context, std::vector<std::string> arguments) {
-  std::string name;
   try {
     app.parse(std::move(arguments));
-  } catch (const CLI::Success& e) {
-    return app.exit(e, std::cout, std::cerr);
+  } catch (const CLI::CallForHelp&) {
+    print_result(app.help());
+    return 0;
+  } catch (const CLI::CallForVersion& e) {
+    print_result(std::string(e.what()) + "\n");
+    return 0;
   } catch (const CLI::ParseError& e) {
-    chosen_command(app, name);
-    throw UsageError{{"usage", "", e.what(), "see " + name + " --help"}};
+    std::string name;
+    const CLI::App& command = chosen_command(app, name);
+    throw UsageError{usage_info(command, e, app.remaining(true), "see " + name + " --help")};
   }
   if (!context.action) {
-    std::cerr << chosen_command(app, name).help();
+    std::cerr << app.help();
     return exit_status(ErrorKind::kUsage);
   }
   return context.action();
@@ -137,24 +232,37 @@ int run_command(CLI::App& app, Context& context, std::vector<std::string> argume
 int run_reporting_errors(int argc, const char* const* argv) {
   std::vector<std::string> arguments = reversed_arguments(argc, argv);
   const bool json = std::ranges::find(arguments, "--json") != arguments.end();
+  Context context;
   try {
-    Context context;
     CLI::App app(kDescription, "mere.run");
     declare_commands(app, context);
     return run_command(app, context, std::move(arguments));
   } catch (const Error& e) {
-    return report(e, json);
+    return report(e, json, context);
   } catch (const std::bad_alloc&) {
-    return report(ResourceError{{"memory", "", "out of memory", "choose a smaller size"}}, json);
+    return report(ResourceError{{"memory", "", "out of memory", "choose a smaller size"}}, json,
+                  context);
   } catch (const std::exception& e) {
-    return report(InternalError{{"internal", "", e.what(), ""}}, json);
+    return report(InternalError{{"internal", "", e.what(), ""}}, json, context);
   }
 }
 
 }  // namespace
 
-fs::path Context::models_dir() const {
-  return models_root.empty() ? default_models_dir() : fs::path(models_root);
+fs::path Context::models_dir(Progress& progress) const {
+  std::error_code ec;
+  if (!models_root.empty()) {
+    if (!fs::is_directory(models_root, ec)) {
+      throw UsageError{{"models_root_missing", "--models-root",
+                        "--models-root: no folder at " + models_root, ""}};
+    }
+    return models_root;
+  }
+  const char* variable = std::getenv("MERERUN_MODELS_DIR");
+  if (variable != nullptr && *variable != '\0' && !fs::is_directory(variable, ec)) {
+    progress.warn("MERERUN_MODELS_DIR: no folder at " + std::string(variable));
+  }
+  return default_models_dir();
 }
 
 int run(int argc, const char* const* argv) {

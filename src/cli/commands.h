@@ -4,8 +4,11 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
+#include "cli/output.h"
 #include "core/files.h"
+#include "core/progress.h"
 
 namespace CLI {
 class App;
@@ -17,8 +20,13 @@ struct Context {
   std::string models_root;  // --models-root; empty: the default
   // The chosen command's work; returns the exit status.
   std::function<int()> action;
+  // What the action left behind when it throws, for the document of the error.
+  Document outputs = Document::array();  // as in the result: pictures already on disk
+  std::vector<std::string> warnings;
 
-  fs::path models_dir() const;
+  // Where installed models are. UsageError when --models-root is no folder; a warning when
+  // MERERUN_MODELS_DIR is none: it may be set for programs that have not run yet.
+  fs::path models_dir(Progress& progress) const;
 };
 
 void add_image_generate_command(CLI::App& image, Context& context);

@@ -1,5 +1,7 @@
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <memory>
+#include <string_view>
 
 #include "cli/commands.h"
 #include "cli/interrupt.h"
@@ -23,8 +25,7 @@ constexpr const char* kOutputGroup = "Output";
 
 struct GenerateOptions {
   ImageRequest request;
-  double lora_scale = 1.0;
-  bool lora_scale_given = false;
+  std::optional<double> lora_scale;
   bool no_metadata = false;
   bool show = false;
   bool json = false;
@@ -32,13 +33,17 @@ struct GenerateOptions {
   bool quiet = false;
 };
 
+Document output_document(const ImageOutput& output) {
+  return {{"path", output.path.string()}, {"seed", output.seed}};
+}
+
 Document result_document(const ImageResult& result, const std::vector<std::string>& warnings) {
   Document document = {{"status", "completed"}};
   document["path"] = result.outputs.front().path.string();
   document["seed"] = result.outputs.front().seed;
   document["outputs"] = Document::array();
   for (const ImageOutput& output : result.outputs) {
-    document["outputs"].push_back({{"path", output.path.string()}, {"seed", output.seed}});
+    document["outputs"].push_back(output_document(output));
   }
   document["width"] = result.size.width;
   document["height"] = result.size.height;
@@ -71,17 +76,35 @@ Document result_document(const ImageResult& result, const std::vector<std::strin
   return document;
 }
 
-// Draws the pictures into the terminal behind stderr: stdout carries the paths.
-void show_pictures(const ImageResult& result, TerminalProgress& progress) {
-  const auto protocol = detect_terminal_protocol();
-  if (!protocol) {
-    progress.warn(
-        "--show: this terminal is not known to show pictures; "
-        "MERERUN_SHOW_PROTOCOL=kitty, iterm2 or sixel says which way it can");
-    return;
+std::string_view variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// Why detect_terminal_protocol() found none.
+std::string no_protocol_reason() {
+  if (variable("MERERUN_SHOW_PROTOCOL") == "none") return "MERERUN_SHOW_PROTOCOL is none";
+  const std::string choices =
+      "; MERERUN_SHOW_PROTOCOL=kitty, iterm2 or sixel says which way it can";
+  const std::string_view term = variable("TERM");
+  if (!variable("TMUX").empty() || term.starts_with("tmux")) {
+    return "tmux does not pass pictures on" + choices;
   }
+  if (!variable("STY").empty() || term.starts_with("screen")) {
+    return "screen does not pass pictures on" + choices;
+  }
+  return "this terminal is not known to show pictures" + choices;
+}
+
+// Draws the pictures into the terminal behind stderr: stdout carries the paths.
+void show_pictures(const ImageResult& result, std::optional<TerminalProtocol> protocol,
+                   TerminalProgress& progress) {
   if (!progress.is_terminal()) {
     progress.warn("--show: standard error is not a terminal");
+    return;
+  }
+  if (!protocol) {
+    progress.warn("--show: " + no_protocol_reason());
     return;
   }
   for (const ImageOutput& output : result.outputs) {
@@ -110,25 +133,37 @@ void print_summary(const GenerateOptions& options, const ImageResult& result,
   }
 }
 
-int run_generate(GenerateOptions& options, const Context& context) {
+// Multiplies every adapter's scale with --lora-scale.
+void scale_loras(GenerateOptions& options, TerminalProgress& progress) {
+  if (!options.lora_scale) return;
+  if (options.request.loras.empty()) progress.warn("--lora-scale is not used without --lora");
+  for (LoraRequest& lora : options.request.loras) {
+    const auto scale = static_cast<float>(lora.scale * *options.lora_scale);
+    if (!(std::abs(scale) <= kMaxLoraScale)) {
+      throw UsageError{{"value_out_of_range", "--lora-scale",
+                        "--lora-scale " + number_text(*options.lora_scale) + " times the scale " +
+                            number_text(lora.scale) + " of " + lora.path +
+                            " is not from -100 to 100",
+                        ""}};
+    }
+    lora.scale = scale;
+  }
+}
+
+int draw(GenerateOptions& options, Context& context, TerminalProgress& progress) {
   ImageRequest& request = options.request;
-  request.models_dir = context.models_dir();
+  request.models_dir = context.models_dir(progress);
   request.metadata = !options.no_metadata;
-  const ProgressStyle style = options.progress_json ? ProgressStyle::kJson
-                              : options.quiet       ? ProgressStyle::kQuiet
-                                                    : ProgressStyle::kHuman;
-  TerminalProgress progress(style);
-  for (LoraRequest& lora : request.loras) {
-    lora.scale = static_cast<float>(lora.scale * options.lora_scale);
-  }
-  if (options.lora_scale_given && request.loras.empty()) {
-    progress.warn("--lora-scale is not used without --lora");
-  }
-  const InterruptGuard interrupt(progress,
-                                 progress.is_terminal() && style == ProgressStyle::kHuman);
-  const ImageResult result = generate_images(request, progress);
+  scale_loras(options, progress);
+  // A wrong MERERUN_SHOW_PROTOCOL is told now, not after minutes of work.
+  const auto protocol = options.show ? detect_terminal_protocol() : std::nullopt;
+  const bool human = !options.progress_json && !options.quiet;
+  const InterruptGuard interrupt(progress, human && progress.is_terminal());
+  const ImageResult result = generate_images(request, progress, [&](const ImageOutput& output) {
+    context.outputs.push_back(output_document(output));
+  });
   progress.finish_line();
-  if (options.show) show_pictures(result, progress);
+  if (options.show) show_pictures(result, protocol, progress);
   print_summary(options, result, progress);
   if (options.json) {
     print_document(result_document(result, progress.warnings()));
@@ -136,6 +171,18 @@ int run_generate(GenerateOptions& options, const Context& context) {
   }
   for (const ImageOutput& output : result.outputs) print_result(output.path.string() + "\n");
   return 0;
+}
+
+int run_generate(GenerateOptions& options, Context& context) {
+  TerminalProgress progress(options.progress_json ? ProgressStyle::kJson
+                            : options.quiet       ? ProgressStyle::kQuiet
+                                                  : ProgressStyle::kHuman);
+  try {
+    return draw(options, context, progress);
+  } catch (...) {
+    context.warnings = progress.warnings();
+    throw;
+  }
 }
 
 // Declares options whose text goes through a parser.
@@ -165,7 +212,7 @@ class OptionTable {
             },
             help)
         ->allow_extra_args(false)
-        ->type_name(type)
+        ->option_text(type)  // the default adds "...", as if one option took several values
         ->group(group);
   }
 
@@ -214,7 +261,8 @@ void declare_sampling(OptionTable table, GenerateOptions& options) {
               "Guidance scale, 0 to 100; 1 is off (default: the model's)",
               [&](const std::string& text) { request.cfg_scale = parse_number(text, "--cfg"); });
   table.value(
-      kSamplingGroup, "--sigma-shift", "X", "Shift of the noise schedule (default: the model's)",
+      kSamplingGroup, "--sigma-shift", "X",
+      "Shift of the noise schedule, 0.01 to 100 (default: the model's)",
       [&](const std::string& text) { request.sigma_shift = parse_number(text, "--sigma-shift"); });
   table.value(
       kSamplingGroup, "--sigmas", "LIST",
@@ -254,8 +302,8 @@ void declare_model(OptionTable table, GenerateOptions& options) {
       [&](const std::string& text) { request.loras.push_back(parse_lora(text, "--lora")); });
   table.value(kModelGroup, "--lora-scale", "X", "Multiplies the scale of every --lora (default: 1)",
               [&](const std::string& text) {
-                options.lora_scale = parse_number(text, "--lora-scale");
-                options.lora_scale_given = true;
+                options.lora_scale =
+                    parse_number_within(text, -kMaxLoraScale, kMaxLoraScale, "--lora-scale");
               });
   table.value(kModelGroup, "--memory-limit", "SIZE",
               "Memory this run may plan with, e.g. 8GB or 512MB (default: what the machine has "

@@ -82,9 +82,9 @@ int run_validate(const ValidateOptions& options, const Context& context) {
   request.test = options.test;
   request.model = options.model;
   if (!options.cases.empty()) request.cases = options.cases;
-  request.models_dir = context.models_dir();
   // The progress of every stage of every case would bury the report.
   TerminalProgress progress(ProgressStyle::kQuiet);
+  request.models_dir = context.models_dir(progress);
   const InterruptGuard interrupt(progress, false);
   const ValidateReport report = validate_images(request, progress);
   if (!options.quiet) print_report(report);

@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <exception>
 #include <new>
+#include <signal.h>
 #include <unistd.h>
 
 #include "cli/app.h"
@@ -42,6 +43,8 @@ void wait_without_spinning(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   std::set_terminate(end_with_one_line);
+  // A limit on file sizes is then an error of the write: one line, and no temporary file is left.
+  ::signal(SIGXFSZ, SIG_IGN);
   wait_without_spinning(argc, argv);
   return mere::cli::run(argc, argv);
 }

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "core/error.h"
+#include "engine/image_request.h"
 
 namespace mere::cli {
 namespace {
@@ -22,6 +23,12 @@ template <typename Number>
 bool parse_whole(std::string_view text, Number& number) {
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
   return problem == std::errc() && end == text.data() + text.size();
+}
+
+template <typename Number>
+std::string shortest_text(Number number) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, number).ptr};
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -51,6 +58,18 @@ double parse_number(const std::string& text, const char* field) {
   if (!parse_whole(text, number) || !std::isfinite(number)) refuse(field, text, "a number");
   return number;
 }
+
+double parse_number_within(const std::string& text, double low, double high, const char* field) {
+  const double number = parse_number(text, field);
+  if (number >= low && number <= high) return number;
+  throw UsageError{{"value_out_of_range", field,
+                    std::string(field) + " must be from " + number_text(low) + " to " +
+                        number_text(high) + ", not " + printable(text, 60),
+                    ""}};
+}
+
+std::string number_text(float number) { return shortest_text(number); }
+std::string number_text(double number) { return shortest_text(number); }
 
 std::vector<double> parse_numbers(const std::string& text, const char* field) {
   std::vector<double> numbers;
@@ -104,7 +123,8 @@ LoraRequest parse_lora(const std::string& text, const char* field) {
   const size_t equals = text.rfind('=');
   if (equals == std::string::npos || fs::exists(text, ec)) return {text, 1.0F};
   if (equals == 0) refuse(field, text, "PATH or PATH=SCALE");
-  const double scale = parse_number(text.substr(equals + 1), field);
+  const double scale =
+      parse_number_within(text.substr(equals + 1), -kMaxLoraScale, kMaxLoraScale, field);
   return {text.substr(0, equals), static_cast<float>(scale)};
 }
 

@@ -28,9 +28,15 @@ Document error_document(const ErrorInfo& info, bool cancelled) {
             {"hint", info.hint}}}};
 }
 
+bool terminal_has_codes() {
+  const char* term = std::getenv("TERM");
+  return term != nullptr && *term != '\0' && std::string_view(term) != "dumb";
+}
+
 bool may_colour(std::FILE* stream) {
   const char* no_color = std::getenv("NO_COLOR");
-  return ::isatty(::fileno(stream)) == 1 && (no_color == nullptr || *no_color == '\0');
+  return ::isatty(::fileno(stream)) == 1 && terminal_has_codes() &&
+         (no_color == nullptr || *no_color == '\0');
 }
 
 void print_error(std::string_view text) {

@@ -22,7 +22,10 @@ void print_document(const Document& document);
 // {"status": "error"|"cancelled", "error": {code, field, message, hint}}.
 Document error_document(const ErrorInfo& info, bool cancelled = false);
 
-// True when colour may be used on `stream`: a terminal, and NO_COLOR unset or empty.
+// True when TERM names a terminal that understands cursor and colour codes: set, and not "dumb".
+bool terminal_has_codes();
+
+// True when colour may be used on `stream`: a terminal with codes, and NO_COLOR unset or empty.
 bool may_colour(std::FILE* stream);
 
 // "mere.run: error: text" on stderr, the label in colour on a terminal.

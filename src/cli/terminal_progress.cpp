@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -12,6 +14,7 @@ namespace mere::cli {
 namespace {
 
 constexpr int kDefaultColumns = 80;
+constexpr int kMinBarColumns = 5;
 constexpr int kMaxBarColumns = 30;
 
 std::string_view label(Stage stage) {
@@ -42,10 +45,16 @@ std::string_view label(Stage stage) {
 
 bool is_counted(Stage stage, int64_t total) { return stage == Stage::kDenoising || total > 1; }
 
+// Of the terminal itself, else what COLUMNS says.
 int columns_of(std::FILE* stream) {
   winsize size{};
-  if (::ioctl(::fileno(stream), TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kDefaultColumns;
-  return size.ws_col;
+  if (::ioctl(::fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  const char* variable = std::getenv("COLUMNS");
+  const std::string_view text = variable == nullptr ? "" : variable;
+  int columns = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), columns);
+  const bool whole = problem == std::errc() && end == text.data() + text.size();
+  return whole && columns > 0 && columns <= 10'000 ? columns : kDefaultColumns;
 }
 
 // "0.42 s", "12 s", "3 min 05 s".
@@ -65,13 +74,16 @@ std::string duration(double seconds) {
 }  // namespace
 
 TerminalProgress::TerminalProgress(ProgressStyle style)
-    : TerminalProgress(style, stderr, ::isatty(STDERR_FILENO) == 1, columns_of(stderr)) {}
+    : TerminalProgress(style, stderr, ::isatty(STDERR_FILENO) == 1, 0) {
+  live_ = is_terminal_ && terminal_has_codes();
+}
 
 TerminalProgress::TerminalProgress(ProgressStyle style, std::FILE* stream, bool is_terminal,
                                    int columns)
     : style_(style),
       stream_(stream),
       is_terminal_(is_terminal),
+      live_(is_terminal),
       colour_(is_terminal && may_colour(stream)),
       columns_(columns) {}
 
@@ -125,7 +137,7 @@ void TerminalProgress::report_human(Stage stage, Position at, bool starts) {
     finish_line();
     stage_start_ = Clock::now();
   }
-  if (!is_terminal_) {
+  if (!live_) {
     if (!starts || ends) return;
     std::string text(label(stage));
     if (stage == Stage::kDenoising)
@@ -133,23 +145,34 @@ void TerminalProgress::report_human(Stage stage, Position at, bool starts) {
     put(text + "\n");
     return;
   }
-  if (counted) {
-    draw(counter_text(stage, at));
-  } else {
-    draw(std::string(label(stage)) + (ends ? " (" + duration(stage_seconds()) + ")" : ""));
-  }
+  draw(counted ? counter_text(stage, at) : stage_text(stage, ends));
   if (ends) finish_line();
 }
 
+// One column stays free: some terminals wrap as soon as the last one is taken.
+int64_t TerminalProgress::room() const {
+  return std::max(1, (columns_ > 0 ? columns_ : columns_of(stream_)) - 1);
+}
+
+// "Decoding (0.12 s)".
+std::string TerminalProgress::stage_text(Stage stage, bool ends) const {
+  const std::string head(label(stage));
+  const std::string tail = ends ? " (" + duration(stage_seconds()) + ")" : "";
+  const auto most = static_cast<size_t>(room());
+  return head.size() + tail.size() <= most ? head + tail : head.substr(0, most);
+}
+
 // "Generating (2/4) [#####-----] 0.21 s/step, 0.63 s left". The step under way counts from one; the
-// bar shows what is done.
+// bar shows what is done. A narrow terminal gets no bar, then no times, then a shorter label.
 std::string TerminalProgress::counter_text(Stage stage, Position at) const {
   const int64_t total = std::max<int64_t>(1, at.total);
   const int64_t done = std::clamp<int64_t>(at.step, 0, total);
   const std::string head = std::string(label(stage)) + " (" +
                            std::to_string(std::min(done + 1, total)) + "/" + std::to_string(total) +
                            ")";
-  if (stage != Stage::kDenoising) return head;
+  const int64_t most = room();
+  const std::string short_head = head.substr(0, static_cast<size_t>(most));
+  if (stage != Stage::kDenoising) return short_head;
   std::string tail;
   if (done > 0) {
     const double per_step = stage_seconds() / static_cast<double>(done);
@@ -157,9 +180,10 @@ std::string TerminalProgress::counter_text(Stage stage, Position at) const {
            (done == total ? duration(stage_seconds())
                           : duration(per_step * static_cast<double>(total - done)) + " left");
   }
-  const auto room = columns_ - static_cast<int64_t>(head.size() + tail.size()) - 4;
-  const int64_t width = std::min<int64_t>(kMaxBarColumns, room);
-  if (width < 5) return head + tail;
+  const auto text_columns = static_cast<int64_t>(head.size() + tail.size());
+  if (text_columns > most) return short_head;
+  const int64_t width = std::min<int64_t>(kMaxBarColumns, most - text_columns - 3);
+  if (width < kMinBarColumns) return head + tail;
   const auto filled = static_cast<size_t>(width * done / total);
   std::string bar(filled, '#');
   if (colour_) bar = "\x1b[32m" + bar + "\x1b[0m";

@@ -1,4 +1,5 @@
-// Progress on stderr: for people (a live bar on a terminal, plain lines otherwise), for programs
+// Progress on stderr: for people (a live line on a terminal that has cursor codes, never wider than
+// it; plain lines otherwise), for programs
 // (one JSON object a line), or silent.
 #pragma once
 
@@ -21,7 +22,8 @@ enum class ProgressStyle {
 class TerminalProgress : public Progress {
  public:
   explicit TerminalProgress(ProgressStyle style);
-  // For tests: writes to `stream` as if it were (or were not) a terminal of `columns` columns.
+  // For tests: writes to `stream` as if it were (or were not) a terminal with cursor codes and
+  // `columns` columns.
   TerminalProgress(ProgressStyle style, std::FILE* stream, bool is_terminal, int columns);
   ~TerminalProgress() override;
 
@@ -47,6 +49,8 @@ class TerminalProgress : public Progress {
 
   void report_human(Stage stage, Position at, bool starts);
   std::string counter_text(Stage stage, Position at) const;
+  std::string stage_text(Stage stage, bool ends) const;
+  int64_t room() const;
   double stage_seconds() const;
   void draw(const std::string& text);
   void put(std::string_view text);
@@ -54,8 +58,9 @@ class TerminalProgress : public Progress {
   ProgressStyle style_;
   std::FILE* stream_;
   bool is_terminal_;
+  bool live_;  // the line of a stage is drawn over and over
   bool colour_;
-  int columns_;
+  int columns_;  // 0: asked for each time, for a terminal may be resized
   std::vector<std::string> warnings_;
   std::map<Stage, Position> last_;
   Stage stage_ = Stage::kLoadingModel;

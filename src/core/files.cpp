@@ -16,6 +16,8 @@
 namespace mere {
 namespace {
 
+constexpr size_t kTemporaryNameBytes = 240;
+
 [[noreturn]] void fail(const char* code, const fs::path& path, const std::string& what) {
   throw IoError{{code, path.string(), path.string() + ": " + what, ""}};
 }
@@ -55,6 +57,27 @@ void write_all(int fd, std::string_view bytes, const fs::path& path) {
     if (n < 0) fail_errno("file_unwritable", path, "cannot write");
     bytes.remove_prefix(static_cast<size_t>(n));
   }
+}
+
+// The file that writing to `path` replaces: itself, or what its symbolic links lead to.
+fs::path replaced_file(const fs::path& path) {
+  std::error_code ec;
+  if (!fs::is_symlink(path, ec)) return path;
+  const fs::path target = fs::canonical(path, ec);
+  if (ec) fail("file_unwritable", path, "a symbolic link that leads nowhere: " + ec.message());
+  if (!fs::is_regular_file(target, ec)) {
+    fail("file_unwritable", path, "a symbolic link to what is no regular file");
+  }
+  return target;
+}
+
+// Permissions of the file at `path`, else those a new file gets.
+mode_t mode_of(const fs::path& path) {
+  struct stat st {};
+  if (::stat(path.c_str(), &st) == 0 && S_ISREG(st.st_mode)) return st.st_mode & 0777;
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  return 0666 & ~mask;
 }
 
 struct DigestDeleter {
@@ -107,18 +130,19 @@ std::string read_file(const fs::path& path, size_t max_bytes) {
   return out;
 }
 
-void write_file_atomic(const fs::path& path, std::string_view bytes) {
+void write_file_atomic(const fs::path& given, std::string_view bytes) {
+  const fs::path path = replaced_file(given);
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   std::error_code ec;
   fs::create_directories(folder, ec);
   if (ec) fail("file_unwritable", folder, "cannot create folder: " + ec.message());
-  std::string temporary = (folder / ("." + path.filename().string() + ".XXXXXX")).string();
+  // File systems take names of 255 bytes.
+  const std::string name = path.filename().string().substr(0, kTemporaryNameBytes);
+  std::string temporary = (folder / ("." + name + ".XXXXXX")).string();
   FileDescriptor fd(::mkostemp(temporary.data(), O_CLOEXEC));
   if (fd.get() < 0) fail_errno("file_unwritable", path, "cannot create a file beside it");
   try {
-    const mode_t mask = ::umask(0);
-    ::umask(mask);
-    ::fchmod(fd.get(), 0666 & ~mask);
+    ::fchmod(fd.get(), mode_of(path));
     write_all(fd.get(), bytes, path);
     if (::fsync(fd.get()) != 0) fail_errno("file_unwritable", path, "cannot sync");
     if (fd.close() != 0) fail_errno("file_unwritable", path, "cannot close");

@@ -16,7 +16,9 @@ namespace fs = std::filesystem;
 std::string read_file(const fs::path& path, size_t max_bytes);
 
 // Writes `bytes` to a temporary name in the same folder, syncs, and renames: the final name never
-// holds a partial file. Missing parent folders are created.
+// holds a partial file. Missing parent folders are created. A file that is replaced hands on its
+// permissions (a new one gets those of the umask); through a symbolic link its target is replaced,
+// and a link to nothing or to no regular file is refused.
 void write_file_atomic(const fs::path& path, std::string_view bytes);
 
 // A whole file mapped read-only. Movable; unmapped on destruction. A regular file only.

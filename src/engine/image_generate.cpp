@@ -90,8 +90,8 @@ std::string json_text(const ResolvedImageRequest& request, const GeneratedImage&
 // Everything of a run after its request was checked.
 class Generation {
  public:
-  Generation(const ResolvedImageRequest& request, Progress& progress)
-      : request_(request), progress_(progress) {}
+  Generation(const ResolvedImageRequest& request, Progress& progress, const OutputSink& on_output)
+      : request_(request), progress_(progress), on_output_(on_output) {}
 
   ImageResult run();
 
@@ -102,6 +102,7 @@ class Generation {
 
   const ResolvedImageRequest& request_;
   Progress& progress_;
+  const OutputSink& on_output_;
   std::vector<std::string> lora_sha256_;
   double save_seconds_ = 0;
   double digest_seconds_ = 0;
@@ -137,6 +138,7 @@ void Generation::save(const GeneratedImage& image) {
   write_file_atomic(path, bytes);
   save_seconds_ += clock.seconds();
   result_.outputs.push_back({path, image.seed});
+  if (on_output_) on_output_(result_.outputs.back());
   result_.size = {image.pixels.width, image.pixels.height};
   if (result_.outputs.size() < request_.outputs.size()) return;
   try {
@@ -201,10 +203,11 @@ ImageText picture_text(const ResolvedImageRequest& request, const GeneratedImage
           {"mere.run", json_text(request, image, model_digest, lora_sha256)}};
 }
 
-ImageResult generate_images(const ImageRequest& request, Progress& progress) {
+ImageResult generate_images(const ImageRequest& request, Progress& progress,
+                            const OutputSink& on_output) {
   const Clock clock;
   const ResolvedImageRequest resolved = resolve_image_request(request, progress);
-  ImageResult result = Generation(resolved, progress).run();
+  ImageResult result = Generation(resolved, progress, on_output).run();
   result.total_seconds = clock.seconds();
   result.peak_memory_bytes = peak_rss_bytes();
   return result;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <concepts>
 #include <ctime>
 #include <limits>
 #include <random>
@@ -22,8 +23,8 @@ constexpr int64_t kMaxSteps = 1000;
 constexpr int64_t kMinSequenceLength = 8;
 constexpr int64_t kMaxSequenceLength = 4096;
 constexpr double kMaxGuidance = 100;
+constexpr double kMinSigmaShift = 0.01;
 constexpr double kMaxSigmaShift = 100;
-constexpr double kMaxLoraScale = 100;
 constexpr double kDefaultInputStrength = 0.75;
 // Room for the temporary name's extra characters and for the seed of a numbered file.
 constexpr size_t kMaxOutputNameBytes = 220;
@@ -33,7 +34,8 @@ constexpr size_t kMaxOutputNameBytes = 220;
   throw UsageError{{code, field, std::move(message), std::move(hint)}};
 }
 
-std::string shortest(double value) {
+template <typename Number>
+std::string shortest(Number value) {
   char text[32];
   const auto end = std::to_chars(text, text + sizeof text, value).ptr;
   return {text, end};
@@ -43,7 +45,8 @@ std::string size_text(ImageSize size) {
   return std::to_string(size.width) + "x" + std::to_string(size.height);
 }
 
-void check_range(double value, double low, double high, const char* field) {
+template <std::floating_point Number>
+void check_range(Number value, double low, double high, const char* field) {
   if (value >= low && value <= high) return;
   refuse("value_out_of_range", field,
          std::string(field) + " must be from " + shortest(low) + " to " + shortest(high) +
@@ -93,8 +96,31 @@ std::string default_output_name() {
   return name;
 }
 
-// Finds out before minutes of work that the picture could not be written.
-void check_writable(const fs::path& output) {
+bool is_link_to_nothing(const fs::path& path) {
+  std::error_code ec;
+  return fs::is_symlink(path, ec) && !fs::exists(path, ec);
+}
+
+// A name that a line of output, a JSON document and a terminal can carry unchanged.
+void check_output_text(const std::string& output) {
+  if (!is_utf8(output)) {
+    refuse("output_name_not_utf8", "--output", "the name of the output is not valid UTF-8 text");
+  }
+  bool control = false;
+  for (size_t i = 0; i < output.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(output[i]);
+    // U+0080 to U+009F are control characters too: C2 80 to C2 9F.
+    const bool c1 = byte == 0xC2 && static_cast<unsigned char>(output[i + 1]) < 0xA0;
+    control |= byte < 0x20 || byte == 0x7F || c1;
+  }
+  if (control) {
+    refuse("output_name_invalid", "--output", "the name of the output holds control characters");
+  }
+}
+
+// What is there already must be a regular file, or a link to one. Looked at before ".png" is
+// appended: -o /dev/null must not become a file beside the device.
+void check_is_replaceable(const fs::path& output) {
   std::error_code ec;
   const fs::file_status status = fs::status(output, ec);
   if (fs::is_directory(status)) {
@@ -104,8 +130,29 @@ void check_writable(const fs::path& output) {
   if (fs::exists(status) && !fs::is_regular_file(status)) {
     refuse("output_not_a_file", "--output", output.string() + " exists and is not a regular file");
   }
+  if (is_link_to_nothing(output)) {
+    refuse("output_not_a_file", "--output",
+           output.string() + " is a symbolic link to a file that is not there");
+  }
+  // Where standard output is a file, /dev/stdout looks like one.
+  const fs::path full = fs::absolute(output).lexically_normal();
+  const std::string folder = full.parent_path().string() + "/";
+  if (folder == "/dev/" || folder == "/dev/fd/" || folder.starts_with("/proc/")) {
+    refuse("output_not_a_file", "--output", full.string() + " is not a place for pictures");
+  }
+}
+
+// Finds out before minutes of work that the picture could not be written.
+void check_writable(const fs::path& output) {
+  check_is_replaceable(output);
+  std::error_code ec;
   fs::path folder = output.parent_path();
-  while (!fs::exists(folder, ec) && folder != folder.parent_path()) folder = folder.parent_path();
+  // Through a link the target is replaced.
+  if (fs::is_symlink(output, ec)) folder = fs::canonical(output, ec).parent_path();
+  while (!fs::exists(folder, ec) && folder != folder.parent_path()) {
+    if (is_link_to_nothing(folder)) break;
+    folder = folder.parent_path();
+  }
   if (!fs::is_directory(folder, ec)) {
     refuse("output_unwritable", "--output", folder.string() + " is not a folder");
   }
@@ -121,13 +168,13 @@ std::vector<fs::path> output_paths(const std::string& output, const std::vector<
     refuse("output_not_a_file", "--output", "a picture cannot be written to standard output",
            "give a file name");
   }
+  check_output_text(output);
   fs::path path = output.empty() ? fs::path(default_output_name()) : fs::path(output);
-  std::error_code ec;
-  if (!path.has_filename() || path.filename() == "." || path.filename() == ".." ||
-      fs::is_directory(path, ec)) {
+  if (!path.has_filename() || path.filename() == "." || path.filename() == "..") {
     refuse("output_is_folder", "--output", output + " names a folder",
            "give the name of a file in it");
   }
+  check_is_replaceable(path);
   if (!path.has_extension()) path += ".png";
   (void)format_of_path(path);
   if (path.filename().string().size() > kMaxOutputNameBytes) {
@@ -206,7 +253,9 @@ void Resolver::check_values() {
     check_range(*request_.max_sequence_length, kMinSequenceLength, kMaxSequenceLength,
                 "--max-sequence-length");
   }
-  if (request_.sigma_shift) check_range(*request_.sigma_shift, 0, kMaxSigmaShift, "--sigma-shift");
+  if (request_.sigma_shift) {
+    check_range(*request_.sigma_shift, kMinSigmaShift, kMaxSigmaShift, "--sigma-shift");
+  }
   if (request_.memory_limit_bytes && *request_.memory_limit_bytes <= 0) {
     refuse("value_out_of_range", "--memory-limit", "--memory-limit must be above zero");
   }
@@ -263,9 +312,6 @@ void Resolver::fill_schedule() {
   job.steps = request_.steps ? static_cast<int>(*request_.steps) : out_.info.default_steps;
   job.sigma_shift = out_.info.default_sigma_shift;
   if (use_option(out_.info.sigma_shift, request_.sigma_shift.has_value(), "--sigma-shift")) {
-    if (*request_.sigma_shift == 0) {
-      refuse("value_out_of_range", "--sigma-shift", "--sigma-shift must be above zero");
-    }
     job.sigma_shift = static_cast<float>(*request_.sigma_shift);
   }
   if (!use_option(out_.info.sigmas, !request_.sigmas.empty(), "--sigmas")) return;
@@ -362,7 +408,7 @@ void Resolver::fill_loras() {
                " --lora, not " + std::to_string(request_.loras.size()));
   }
   for (const LoraRequest& lora : request_.loras) {
-    check_range(double{lora.scale}, -kMaxLoraScale, kMaxLoraScale, "--lora");
+    check_range(lora.scale, -kMaxLoraScale, kMaxLoraScale, "--lora");
     std::error_code ec;
     if (!fs::is_regular_file(lora.path, ec)) {
       refuse("file_not_found", "--lora", "--lora: no adapter file at " + lora.path);

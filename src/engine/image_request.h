@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +17,9 @@
 #include "families/image_family.h"
 
 namespace mere {
+
+// Largest strength of an adapter, either sign, --lora-scale included.
+inline constexpr double kMaxLoraScale = 100;
 
 // Absent fields take the model's defaults. Field names are those of docs/cli.md.
 struct ImageRequest {
@@ -95,6 +99,9 @@ ImageText picture_text(const ResolvedImageRequest& request, const GeneratedImage
 
 // resolve_image_request, load, generate, write every picture. When it fails or is cancelled, the
 // picture in progress leaves no file; those already finished stay, and a warning says so.
-ImageResult generate_images(const ImageRequest& request, Progress& progress);
+// `on_output` is called after each picture is on disk.
+using OutputSink = std::function<void(const ImageOutput& output)>;
+ImageResult generate_images(const ImageRequest& request, Progress& progress,
+                            const OutputSink& on_output = {});
 
 }  // namespace mere

@@ -104,11 +104,19 @@ std::vector<fs::path> case_files(const fs::path& folder) {
 }
 
 CaseSet find_cases(const fs::path& given) {
-  if (!fs::exists(given)) {
+  std::error_code ec;
+  const fs::path path = fs::canonical(given, ec);
+  if (ec == std::errc::no_such_file_or_directory) {
     throw UsageError{{"cases_missing", "--cases", given.string() + ": no such file or folder", ""}};
   }
-  const fs::path path = fs::canonical(given);
-  if (!fs::is_directory(path)) return {{path}, path.parent_path().parent_path()};
+  if (ec)
+    throw UsageError{{"cases_unreadable", "--cases", given.string() + ": " + ec.message(), ""}};
+  const fs::file_status status = fs::status(path, ec);
+  if (fs::is_regular_file(status)) return {{path}, path.parent_path().parent_path()};
+  if (!fs::is_directory(status)) {
+    throw UsageError{{"cases_unreadable", "--cases",
+                      given.string() + ": neither a regular file nor a folder", ""}};
+  }
   if (fs::is_directory(path / "cases")) return {case_files(path / "cases"), path};
   return {case_files(path), path.parent_path()};
 }

@@ -207,9 +207,17 @@ TEST_F(ResolveModel, TakesPaths) {
   EXPECT_EQ(resolve((folder.path() / "elsewhere").string()).manifest.id, "elsewhere");
 }
 
+TEST_F(ResolveModel, APathThatIsNotThereIsNoId) {
+  for (const char* name : {"/nowhere", "../../none", "org/repo"}) {
+    const ErrorInfo info = error_of([&] { resolve(name); });
+    EXPECT_EQ(info.code, "model_not_found") << name;
+    EXPECT_EQ(info.message, std::string("no such folder: ") + name);
+  }
+}
+
 TEST_F(ResolveModel, RefusesWhatIsNotInstalled) {
   install("image-klein-nano", "klein");
-  for (const char* name : {"no-such-model", "../../etc", "org/repo", "..", ".hidden", "a\nb"}) {
+  for (const char* name : {"no-such-model", "..", ".hidden", "a\nb"}) {
     if (fs::is_directory(name)) continue;
     const ErrorInfo info = error_of([&] { resolve(name); });
     EXPECT_EQ(info.code, "model_not_installed") << name;

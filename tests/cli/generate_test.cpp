@@ -234,6 +234,130 @@ TEST_P(Interrupted, EndsWithinSecondsAndLeavesNoFile) {
   EXPECT_EQ(parse_json(result.out, "stdout").at("status"), "cancelled");
 }
 
+// A program that made pictures can find them, and what was wrong with them.
+TEST(Generate, TheDocumentOfACancelledRunNamesFinishedPictures) {
+  const Program program;
+  bool was_sent = false;
+  const ProgramResult result =
+      program.generate({"-p", "a cat", "--steps", "40", "--count", "3", "--seed", "5", "-o",
+                        "cat.png", "--cfg", "5", "--progress-json", "--json"},
+                       [&](pid_t pid, const std::string& err) {
+                         const size_t saved = err.find("\"saving\"");
+                         if (was_sent || saved == std::string::npos) return;
+                         if (err.find("\"denoising\",\"step\":2,", saved) == std::string::npos)
+                           return;
+                         ::kill(pid, SIGINT);
+                         was_sent = true;
+                       });
+  ASSERT_TRUE(was_sent) << result.err;
+  EXPECT_EQ(result.status, 130);
+  const Json document = parse_json(result.out, "stdout");
+  EXPECT_EQ(document.at("status"), "cancelled");
+  EXPECT_EQ(
+      document.at("outputs"),
+      Json::parse(R"([{"path":")" + (program.folder() / "cat-5.png").string() + R"(","seed":5}])"));
+  ASSERT_EQ(document.at("warnings").size(), 2U);
+  EXPECT_TRUE(contains(document.at("warnings")[0], "--cfg 5 is not used"));
+  EXPECT_TRUE(contains(document.at("warnings")[1], "1 of 3 pictures were finished and stay"));
+  EXPECT_EQ(program.files(), std::vector<std::string>{"cat-5.png"});
+}
+
+TEST(Generate, AFileSizeLimitIsAnErrorAndLeavesNothing) {
+  const Program program;
+  const ProgramResult result =
+      program.generate({"-p", "a cat", "-o", "cat.png", "-q"}, {}, {.file_size_limit = 1000});
+  EXPECT_EQ(result.status, 1) << result.err;
+  EXPECT_TRUE(contains(result.err, "cat.png: cannot write: File too large")) << result.err;
+  EXPECT_TRUE(program.files().empty());
+}
+
+TEST(Generate, ReplacesTheTargetOfALinkAndKeepsItsMode) {
+  const Program program;
+  const fs::path target = program.write("real/" + std::string(240, 'n') + ".png", "old");
+  fs::permissions(target, fs::perms(0640));
+  fs::create_symlink(target, program.folder() / "cat.png");
+  ASSERT_EQ(program.generate({"-p", "a cat", "-o", "cat.png", "-q"}).status, 0);
+  EXPECT_TRUE(fs::is_symlink(program.folder() / "cat.png"));
+  EXPECT_EQ(read_image(target).width, 128);
+  EXPECT_EQ(fs::status(target).permissions(), fs::perms(0640));
+}
+
+// The widest line that is drawn, colour codes left out.
+size_t widest(const std::string& err) {
+  size_t most = 0;
+  size_t columns = 0;
+  for (size_t i = 0; i < err.size(); ++i) {
+    if (err[i] == '\x1b') {
+      i = err.find_first_of("Km", i);
+    } else if (err[i] == '\r' || err[i] == '\n') {
+      columns = 0;
+    } else {
+      most = std::max(most, ++columns);
+    }
+  }
+  return most;
+}
+
+TEST(Generate, TheLiveLineFitsTheTerminal) {
+  const Program program;
+  const auto draw = [&](int columns, const std::vector<std::string>& variables) {
+    // Only live lines: notes before and after may be longer and wrap.
+    const ProgramResult result =
+        program.generate({"-p", "a cat", "-o", "cat.png", "--no-metadata", "--seed", "1"}, {},
+                         {.variables = variables, .terminal_columns = columns});
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_TRUE(contains(result.err, "\x1b[K"));
+    const size_t end = result.err.rfind("saved ");
+    const size_t start = result.err.find("seed: 1\n");
+    EXPECT_NE(end, std::string::npos);
+    return widest(result.err.substr(start, end - start));
+  };
+  const std::string term = "TERM=xterm";
+  EXPECT_LE(draw(100, {term}), 99U);
+  EXPECT_GE(draw(100, {term}), 40U);
+  EXPECT_LE(draw(24, {term, "COLUMNS=100"}), 23U);
+  EXPECT_LE(draw(5, {term}), 7U);  // "seed: 1" itself
+  EXPECT_LE(draw(0, {term, "COLUMNS=18"}), 17U);
+  EXPECT_LE(draw(0, {term, "COLUMNS=x"}), 79U);
+}
+
+TEST(Generate, TerminalsWithoutCodesGetPlainLines) {
+  const Program program;
+  for (const char* term : {"TERM=dumb", "TERM="}) {
+    const ProgramResult result =
+        program.generate({"-p", "a cat", "-o", "cat.png", "--cfg", "4"}, {},
+                         {.variables = {term}, .terminal_columns = 80});
+    EXPECT_EQ(result.status, 0);
+    EXPECT_FALSE(contains(result.err, "\x1b")) << result.err;
+    EXPECT_FALSE(contains(result.err, "\r")) << result.err;
+    EXPECT_TRUE(contains(result.err, "Generating: 4 steps\n"));
+    const ProgramResult refused =
+        program.generate({"-p", "x", "-W", "1"}, {}, {.variables = {term}, .terminal_columns = 80});
+    EXPECT_FALSE(contains(refused.err, "\x1b")) << refused.err;
+  }
+}
+
+TEST(Generate, ShowSaysWhyNothingIsShown) {
+  const Program program;
+  const auto shown = [&](const std::vector<std::string>& variables, int columns = 80) {
+    const ProgramResult result =
+        program.generate({"-p", "a cat", "-o", "cat.png", "-q", "--show"}, {},
+                         {.variables = variables, .terminal_columns = columns});
+    return std::to_string(result.status) + " " + result.err;
+  };
+  EXPECT_TRUE(contains(shown({"MERERUN_SHOW_PROTOCOL=none"}), "MERERUN_SHOW_PROTOCOL is none\n"));
+  EXPECT_TRUE(
+      contains(shown({"TMUX=/tmp/tmux", "TERM=xterm-kitty"}), "--show: tmux does not pass"));
+  EXPECT_TRUE(contains(shown({"STY=1.x"}), "--show: screen does not pass"));
+  EXPECT_TRUE(contains(shown({"TERM=xterm"}), "is not known to show pictures"));
+  EXPECT_TRUE(contains(shown({"TERM=xterm"}, -1), "standard error is not a terminal"));
+  EXPECT_TRUE(contains(shown({"MERERUN_SHOW_PROTOCOL=sixel"}), "0 \x1bP"));
+  // A wrong value is told before the picture is drawn.
+  fs::remove(program.folder() / "cat.png");
+  EXPECT_EQ(shown({"MERERUN_SHOW_PROTOCOL=x"}).rfind("64 mere.run: error: ", 0), 0U);
+  EXPECT_TRUE(program.files().empty());
+}
+
 INSTANTIATE_TEST_SUITE_P(Signals, Interrupted, ::testing::Values(SIGINT, SIGTERM));
 
 }  // namespace

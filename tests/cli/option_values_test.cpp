@@ -54,7 +54,8 @@ TEST(OptionValues, Adapters) {
   EXPECT_EQ(parse_lora("a.safetensors=0.5", "--lora").scale, 0.5F);
   EXPECT_EQ(parse_lora("a.safetensors=-2", "--lora").path, "a.safetensors");
   EXPECT_EQ(parse_lora("a=b.safetensors=2", "--lora").path, "a=b.safetensors");
-  for (const char* bad : {"", "=1", "a.safetensors=x", "a.safetensors=", "a=b.safetensors"}) {
+  for (const char* bad : {"", "=1", "a.safetensors=x", "a.safetensors=", "a=b.safetensors",
+                          "a.safetensors=100.1", "a.safetensors=-1e300"}) {
     EXPECT_THROW(parse_lora(bad, "--lora"), UsageError) << bad;
   }
 }

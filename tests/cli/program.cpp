@@ -9,7 +9,10 @@
 #include <signal.h>
 #include <stdexcept>
 #include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <thread>
 #include <unistd.h>
 
@@ -37,6 +40,31 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return out;
 }
 
+// Both ends of a pipe: {to read, to write}.
+std::array<int, 2> open_pipe() {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw std::runtime_error("pipe");
+  return ends;
+}
+
+// The same with a terminal at the end that is written; bytes pass unchanged.
+std::array<int, 2> open_terminal(int columns) {
+  const int reader = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (reader < 0 || ::grantpt(reader) != 0 || ::unlockpt(reader) != 0) {
+    throw std::runtime_error("posix_openpt");
+  }
+  const int writer = ::open(::ptsname(reader), O_RDWR | O_NOCTTY | O_CLOEXEC);
+  termios settings{};
+  ::tcgetattr(writer, &settings);
+  ::cfmakeraw(&settings);
+  ::tcsetattr(writer, TCSANOW, &settings);
+  winsize size{};
+  size.ws_row = 24;
+  size.ws_col = static_cast<unsigned short>(columns);
+  ::ioctl(writer, TIOCSWINSZ, &size);
+  return {reader, writer};
+}
+
 // Appends what is there to read; false at the end of the stream.
 bool drain(int fd, std::string& text) {
   std::array<char, 4096> buffer{};
@@ -60,23 +88,30 @@ Program::~Program() {
   fs::remove_all(root_, ec);
 }
 
-ProgramResult Program::run(const std::vector<std::string>& arguments, const Watch& watch) const {
+ProgramResult Program::run(const std::vector<std::string>& arguments, const Watch& watch,
+                           const ProgramSetup& setup) const {
   std::vector<std::string> words = {MERE_PROGRAM};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  std::vector<std::string> variables = environment(root_);
+  // The first of two variables with one name counts.
+  std::vector<std::string> variables = setup.variables;
+  std::ranges::copy(environment(root_), std::back_inserter(variables));
   const std::vector<char*> argv = pointers(words);
   const std::vector<char*> envp = pointers(variables);
   const std::string work = folder().string();
-  std::array<int, 2> out{};
-  std::array<int, 2> err{};
-  if (::pipe2(out.data(), O_CLOEXEC) != 0 || ::pipe2(err.data(), O_CLOEXEC) != 0) {
-    throw std::runtime_error("pipe");
-  }
+  const std::array<int, 2> out = open_pipe();
+  const std::array<int, 2> err =
+      setup.terminal_columns < 0 ? open_pipe() : open_terminal(setup.terminal_columns);
   const pid_t pid = ::fork();
   if (pid == 0) {
     ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
-    ::dup2(out[1], STDOUT_FILENO);
+    ::dup2(setup.stdout_path.empty() ? out[1] : ::open(setup.stdout_path.c_str(), O_WRONLY),
+           STDOUT_FILENO);
     ::dup2(err[1], STDERR_FILENO);
+    if (setup.file_size_limit > 0) {
+      const auto limit = static_cast<rlim_t>(setup.file_size_limit);
+      const rlimit limits{limit, limit};
+      ::setrlimit(RLIMIT_FSIZE, &limits);
+    }
     if (::chdir(work.c_str()) == 0) ::execve(argv[0], argv.data(), envp.data());
     ::_exit(127);
   }
@@ -102,12 +137,12 @@ ProgramResult Program::run(const std::vector<std::string>& arguments, const Watc
   return result;
 }
 
-ProgramResult Program::generate(const std::vector<std::string>& arguments,
-                                const Watch& watch) const {
+ProgramResult Program::generate(const std::vector<std::string>& arguments, const Watch& watch,
+                                const ProgramSetup& setup) const {
   std::vector<std::string> words = {"image", "generate", "--model",
                                     std::string(MERE_MODELS) + "/image-emoji-nano"};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  return run(words, watch);
+  return run(words, watch, setup);
 }
 
 fs::path Program::write(const std::string& name, const std::string& bytes) const {

@@ -16,6 +16,14 @@ struct ProgramResult {
   std::string err;
 };
 
+// How the program is started, where a test cares.
+struct ProgramSetup {
+  std::vector<std::string> variables{};  // "NAME=value", before the usual ones
+  int terminal_columns = -1;    // >= 0: stderr is a terminal; 0: that does not tell its width
+  std::string stdout_path{};    // not empty: stdout goes there
+  int64_t file_size_limit = 0;  // bytes; above 0: ulimit -f
+};
+
 class Program {
  public:
   Program();
@@ -29,9 +37,11 @@ class Program {
 
   // `watch` sees everything written to stderr so far, whenever more arrives.
   using Watch = std::function<void(pid_t pid, const std::string& err)>;
-  ProgramResult run(const std::vector<std::string>& arguments, const Watch& watch = {}) const;
+  ProgramResult run(const std::vector<std::string>& arguments, const Watch& watch = {},
+                    const ProgramSetup& setup = {}) const;
   // run() of "image generate" with the embedded model, and `arguments`.
-  ProgramResult generate(const std::vector<std::string>& arguments, const Watch& watch = {}) const;
+  ProgramResult generate(const std::vector<std::string>& arguments, const Watch& watch = {},
+                         const ProgramSetup& setup = {}) const;
 
   fs::path write(const std::string& name, const std::string& bytes) const;
   std::string read(const std::string& name) const;

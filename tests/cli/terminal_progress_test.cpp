@@ -88,6 +88,25 @@ TEST(TerminalProgress, FitsANarrowTerminal) {
   EXPECT_EQ(written.text().find('['), written.text().find("\x1b[K") + 1);
 }
 
+TEST(TerminalProgress, NoLineIsWiderThanTheTerminal) {
+  for (int columns = 1; columns <= 100; ++columns) {
+    Written written(ProgressStyle::kHuman, true, columns);
+    written.progress.report(Stage::kEncodingReferenceImages, 0, 12);
+    written.progress.report(Stage::kEncodingReferenceImages, 12, 12);
+    draw_one_picture(written.progress);
+    std::string text = written.text();
+    for (size_t at = text.find("\r\x1b[K"); at != std::string::npos; at = text.find("\r\x1b[K")) {
+      text.replace(at, 4, "\n");
+    }
+    size_t start = 0;
+    while (start < text.size()) {
+      const size_t end = text.find('\n', start);
+      EXPECT_LE(end - start, static_cast<size_t>(std::max(1, columns - 1))) << columns;
+      start = end + 1;
+    }
+  }
+}
+
 TEST(TerminalProgress, AWarningDoesNotBreakTheLine) {
   Written written(ProgressStyle::kHuman, true);
   written.progress.report(Stage::kDenoising, 0, 2);

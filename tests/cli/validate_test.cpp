@@ -1,4 +1,8 @@
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include "program.h"
 
@@ -40,6 +44,26 @@ TEST(Validate, FailsOnADamagedCase) {
   EXPECT_EQ(result.status, 1) << result.err;
   EXPECT_EQ(result.out, "");
   EXPECT_NE(result.err.find("bad.safetensors"), std::string::npos);
+}
+
+// With --quiet there is no report: the error line must say it.
+TEST(Validate, RefusesCasesThatAreNeitherFileNorFolder) {
+  const Program program;
+  ASSERT_EQ(::mkfifo((program.folder() / "pipe").c_str(), 0600), 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  (program.folder() / "socket").string().copy(address.sun_path, sizeof address.sun_path - 1);
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  ASSERT_EQ(::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  ::close(fd);
+  fs::create_symlink("loop", program.folder() / "loop");
+  for (const std::string& cases :
+       {std::string("/dev/zero"), std::string("pipe"), std::string("socket"), std::string("loop"),
+        std::string("none"), std::string(300, 'n')}) {
+    const ProgramResult result = program.run({"image", "validate", "--cases", cases, "-q"});
+    EXPECT_EQ(result.status, 64) << cases;
+    EXPECT_EQ(result.err.rfind("mere.run: error: " + cases + ": ", 0), 0U) << result.err;
+  }
 }
 
 TEST(Validate, UsageErrors) {

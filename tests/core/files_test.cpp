@@ -75,6 +75,44 @@ TEST_F(Files, AtomicWriteFollowsTheUmask) {
   EXPECT_EQ(fs::status(folder_ / "file").permissions(), static_cast<fs::perms>(0644));
 }
 
+TEST_F(Files, AtomicWriteKeepsTheModeOfAReplacedFile) {
+  const fs::path path = folder_ / "file";
+  for (const mode_t mode : {0600, 0664, 0755}) {
+    write(path, "old");
+    ASSERT_EQ(::chmod(path.c_str(), mode), 0);
+    write_file_atomic(path, "new");
+    EXPECT_EQ(fs::status(path).permissions(), static_cast<fs::perms>(mode));
+  }
+}
+
+TEST_F(Files, AtomicWriteGoesThroughLinks) {
+  fs::create_directory(folder_ / "sub");
+  // The temporary name beside it must not be too long for the file system.
+  const fs::path target = folder_ / "sub" / std::string(255, 'n');
+  write(target, "old");
+  fs::create_symlink(target, folder_ / "sub" / "first");
+  fs::create_symlink("sub/first", folder_ / "link");
+  write_file_atomic(folder_ / "link", "new");
+  EXPECT_TRUE(fs::is_symlink(folder_ / "link"));
+  EXPECT_TRUE(fs::is_symlink(folder_ / "sub" / "first"));
+  EXPECT_EQ(read_file(target, 10), "new");
+  EXPECT_EQ(entries(folder_ / "sub"), 2U);
+}
+
+TEST_F(Files, AtomicWriteRefusesLinksToNoFile) {
+  fs::create_symlink("absent", folder_ / "dangling");
+  fs::create_symlink("loop", folder_ / "loop");
+  fs::create_symlink("/dev/null", folder_ / "device");
+  fs::create_symlink(".", folder_ / "here");
+  for (const char* name : {"dangling", "loop", "device", "here"}) {
+    const fs::path path = folder_ / name;
+    EXPECT_NE(io_error(path, [&] { write_file_atomic(path, "x"); }).find("symbolic link"),
+              std::string::npos);
+    EXPECT_TRUE(fs::is_symlink(path));
+  }
+  EXPECT_EQ(entries(folder_), 4U);
+}
+
 TEST_F(Files, FailedAtomicWriteLeavesNothingBehind) {
   // The rename cannot replace a folder.
   const fs::path path = folder_ / "taken";

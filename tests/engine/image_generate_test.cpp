@@ -145,7 +145,14 @@ TEST_F(ImageGenerate, FinishedPicturesStayWhenALaterOneFails) {
   fake_family().before_picture = [](size_t i, Progress& p) {
     if (i == 2) p.cancel();
   };
-  EXPECT_THROW(generate_images(request, progress), Cancelled);
+  std::vector<uint64_t> told;
+  EXPECT_THROW(generate_images(request, progress,
+                               [&](const ImageOutput& output) {
+                                 EXPECT_TRUE(fs::exists(output.path));
+                                 told.push_back(output.seed);
+                               }),
+               Cancelled);
+  EXPECT_EQ(told, (std::vector<uint64_t>{40, 41}));
   EXPECT_EQ(files(), (std::vector<std::string>{"picture-40.png", "picture-41.png"}));
   ASSERT_EQ(progress.warnings.size(), 1U);
   EXPECT_EQ(progress.warnings[0].rfind("2 of 3 pictures were finished and stay", 0), 0U);

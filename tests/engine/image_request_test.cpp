@@ -191,6 +191,7 @@ TEST_F(ImageRequestTest, RefusesValuesOutOfRange) {
   check("--count", [&] { request.count = 0; });
   check("--count", [&] { request.count = 1001; });
   check("--sigma-shift", [&] { request.sigma_shift = 0; });
+  check("--sigma-shift", [&] { request.sigma_shift = 0.0099; });
   check("--sigma-shift", [&] { request.sigma_shift = nan; });
   check("--memory-limit", [&] { request.memory_limit_bytes = 0; });
   check("--prompt", [&] { request.prompt = std::string((1 << 20) + 1, 'a'); });
@@ -334,6 +335,9 @@ TEST_F(ImageRequestTest, OutputPaths) {
   folder.write("file", "x");
   ::mkfifo((folder.path() / "pipe.png").c_str(), 0600);
   fs::create_directory(folder.path() / "folder.png");
+  fs::create_symlink("absent.png", folder.path() / "link.png");
+  fs::create_symlink("loop", folder.path() / "loop");
+  fs::create_symlink("absent", folder.path() / "link");
   const std::string base = folder.path().string();
   for (const auto& [output, code] : std::vector<std::pair<std::string, std::string>>{
            {base + "/picture.gif", ""},
@@ -344,6 +348,13 @@ TEST_F(ImageRequestTest, OutputPaths) {
            {base + "/..", "output_is_folder"},
            {base + "/file/picture.png", "output_unwritable"},
            {base + "/pipe.png", "output_not_a_file"},
+           {base + "/link.png", "output_not_a_file"},
+           {base + "/loop", "output_not_a_file"},
+           {base + "/link/a.png", "output_unwritable"},
+           {"/dev/null", "output_not_a_file"},
+           {"/dev/new", "output_not_a_file"},
+           {base + "/a\xff.png", "output_name_not_utf8"},
+           {base + "/a\tb.png", "output_name_invalid"},
            {"/proc/picture.png", ""},
            {base + "/" + std::string(300, 'a') + ".png", "output_name_too_long"},
            {"-", "output_not_a_file"}}) {

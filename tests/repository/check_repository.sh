@@ -7,7 +7,7 @@ cd "$1"
 if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
   list() { git ls-files -z --cached --others --exclude-standard; }
 else
-  list() { find . \( -name .git -o -name .deps -o -name dist -o -name 'build*' \) -prune -o -type f -printf '%P\0'; }
+  list() { find . \( -name .git -o -name .deps -o -name dist -o -name 'build*' \) -prune -o \( -type f -o -type l \) -printf '%P\0'; }
 fi
 
 breaches=0 files=0
@@ -23,20 +23,22 @@ while IFS= read -r -d '' file; do
     breach "$file" "is a symbolic link; packages and archives lose those"
     continue
   fi
-  if [ "$(stat -c %s "$file")" -gt 20000000 ]; then
-    breach "$file" "is over 20 MB; models of that size are downloaded, not committed"
-  fi
   case $file in
     *.o | *.a | *.so | *.so.* | *.whl | *.pyc | *.deb | *.tar.gz | *.orig | *.rej | *~)
       breach "$file" "is a product of a build or an editor" ;;
   esac
-  if [ "$(head -c 4 "$file" | tr -d '\0')" = $'\177ELF' ]; then
-    breach "$file" "is a binary program"
-  fi
-  if [ "$(head -c 2 "$file" | tr -d '\0')" = '#!' ] && [ ! -x "$file" ] && [[ $file != *.py ]]; then
+  start=
+  IFS= LC_ALL=C read -r -d '' -n 4 start <"$file" || true
+  if [ "$start" = $'\177ELF' ]; then breach "$file" "is a binary program"; fi
+  if [ "${start:0:2}" = '#!' ] && [ ! -x "$file" ] && [[ $file != *.py ]]; then
     breach "$file" "is a script without the executable bit"
   fi
 done < <(list)
+
+while IFS= read -r -d '' file; do
+  breach "$file" "is over 20 MB; models of that size are downloaded, not committed"
+done < <(list | xargs -0 sh -c \
+  'find "$@" -maxdepth 0 -type f -size +20000000c -print0 2>/dev/null' find || true)
 
 # Text that was never meant to be there.
 look() {
