@@ -83,7 +83,7 @@ void read_defaults(const Json& json, Manifest& manifest, const std::string& sour
   if (!defaults->is_object()) fail_manifest(source, "\"defaults\" is not an object");
   manifest.steps = optional_int(*defaults, "steps", 1, 1000, source);
   manifest.cfg = optional_number(*defaults, "cfg", 0, 100, source);
-  manifest.sigma_shift = optional_number(*defaults, "sigma_shift", 0, 100, source);
+  manifest.sigma_shift = optional_number(*defaults, "sigma_shift", 0.01, 100, source);
   manifest.width = optional_int(*defaults, "width", 1, 65536, source);
   manifest.height = optional_int(*defaults, "height", 1, 65536, source);
   manifest.max_sequence_length = optional_int(*defaults, "max_sequence_length", 1, 65536, source);

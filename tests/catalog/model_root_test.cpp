@@ -85,6 +85,14 @@ TEST(ModelRoot, RefusesWhatIsNoModel) {
   EXPECT_NE(info.message.find("StableDiffusionPipeline"), std::string::npos);
 }
 
+// A shift of almost nothing drew NaN and blamed the weights.
+TEST(ModelRoot, RefusesAShiftThatNoScheduleBears) {
+  TemporaryFolder folder;
+  folder.write("mererun_model.json", R"({"family": "klein", "defaults": {"sigma_shift": 1e-30}})");
+  EXPECT_NE(error_of([&] { open_model_root(folder.path()); }).message.find("sigma_shift"),
+            std::string::npos);
+}
+
 TEST(ModelRoot, IgnoresUnknownFieldsAndNulls) {
   TemporaryFolder folder;
   folder.write("mererun_model.json",
