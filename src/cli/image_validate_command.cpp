@@ -120,7 +120,8 @@ void add_image_validate_command(CLI::App& image, Context& context) {
       ->add_option_function<std::string>(
           "--cases",
           [options](const std::string& text) { options->cases = non_empty(text, "--cases"); },
-          "Folder of recorded cases (default: the checks that the family has built in)")
+          "Folder of recorded cases, or one of them (default: the checks that the family has built "
+          "in)")
       ->type_name("DIR");
   command->add_flag("--json", options->json, "Print one JSON document; errors too");
   command->add_flag("-q,--quiet", options->quiet, "No report on stderr");
