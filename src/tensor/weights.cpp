@@ -133,6 +133,23 @@ std::string describe_bad(float value) {
   return text.data();
 }
 
+// Widens `n` values at `from`, which a header of odd length leaves unaligned.
+void widen_block(StoredType type, const std::byte* from, int64_t n, std::vector<uint16_t>& halves,
+                 float* out) {
+  if (type == StoredType::kF32) {
+    std::memcpy(out, from, n * sizeof(float));
+    return;
+  }
+  const auto widen = type == StoredType::kBF16 ? &cpu::bf16_to_f32 : &cpu::f16_to_f32;
+  if (reinterpret_cast<uintptr_t>(from) % sizeof(uint16_t) == 0) {
+    widen(reinterpret_cast<const uint16_t*>(from), out, n);
+    return;
+  }
+  halves.resize(n);
+  std::memcpy(halves.data(), from, n * sizeof(uint16_t));
+  widen(halves.data(), out, n);
+}
+
 std::string find_bad_value(StoredType type, std::span<const std::byte> data) {
   constexpr int64_t kBlock = 1 << 16;
   const size_t width = stored_type_bytes(type);
@@ -142,16 +159,10 @@ std::string find_bad_value(StoredType type, std::span<const std::byte> data) {
   std::string problem;
   cpu::parallel_for(blocks, 1, [&](int64_t begin, int64_t end) {
     std::vector<float> wide(kBlock);
+    std::vector<uint16_t> halves;
     for (int64_t block = begin; block < end && !found; ++block) {
       const int64_t n = std::min(kBlock, count - block * kBlock);
-      const std::byte* from = data.data() + block * kBlock * width;
-      if (type == StoredType::kF32) {
-        std::memcpy(wide.data(), from, n * sizeof(float));
-      } else if (type == StoredType::kBF16) {
-        cpu::bf16_to_f32(reinterpret_cast<const uint16_t*>(from), wide.data(), n);
-      } else {
-        cpu::f16_to_f32(reinterpret_cast<const uint16_t*>(from), wide.data(), n);
-      }
+      widen_block(type, data.data() + block * kBlock * width, n, halves, wide.data());
       bool bad = false;
       for (int64_t i = 0; i < n; ++i) bad |= !(std::fabs(wide[i]) <= kLargestSane);
       if (!bad || found.exchange(true)) continue;
