@@ -18,11 +18,8 @@ build: ## build the program in Release: build/bin/mere.run
 test: ## build and run every test
 	@./test
 
-bench: ## measure the kernels and the stages
-	@if [ ! -f bench/CMakeLists.txt ]; then echo 'there are no benchmarks yet: bench/ is empty'; exit 1; fi
-	@scripts/setup build test
-	@scripts/build mere-bench
-	@$(BUILD)/bin/mere-bench
+bench: build ## measure a picture stage by stage with the embedded model
+	@scripts/bench
 
 format: ## format all C++ with clang-format 14
 	@scripts/format
