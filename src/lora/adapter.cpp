@@ -67,12 +67,6 @@ Array copy_array(std::span<const std::byte> bytes, const mx::Shape& shape, mx::D
   return Array(std::move(data), shape, dtype);
 }
 
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
-  return text + "]";
-}
-
 // `shape` as a matrix: dimensions of 1 behind the second (1x1 convolutions) are dropped.
 std::optional<std::array<int64_t, 2>> as_matrix(const std::vector<int64_t>& shape) {
   if (shape.size() < 2 ||

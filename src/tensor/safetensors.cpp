@@ -185,6 +185,12 @@ std::string_view stored_type_name(StoredType type) {
   return std::ranges::find(kTypes, type, &TypeRow::type)->name;
 }
 
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  return text + "]";
+}
+
 SafetensorsHeader parse_safetensors(std::span<const std::byte> bytes, const std::string& source) {
   return HeaderReader(bytes, source).read();
 }

@@ -37,6 +37,8 @@ enum class StoredType {
 
 size_t stored_type_bytes(StoredType type);
 std::string_view stored_type_name(StoredType type);  // "F32", ...
+// "[2, 3]", for messages.
+std::string shape_text(const std::vector<int64_t>& shape);
 
 struct StoredTensor {
   StoredType type = StoredType::kF32;

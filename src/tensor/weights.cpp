@@ -68,12 +68,6 @@ bool is_floating(StoredType type) {
   return type == StoredType::kF32 || type == StoredType::kF16 || type == StoredType::kBF16;
 }
 
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-  return text + "]";
-}
-
 std::vector<fs::path> weight_files(const fs::path& folder) {
   std::vector<fs::path> files;
   std::error_code ec;

@@ -10,7 +10,6 @@
 #include "families/klein/pipeline.h"
 #include "families/klein/references.h"
 #include "lora/adapter.h"
-#include "tensor/host_rng.h"
 
 namespace mere::klein {
 namespace {
@@ -254,12 +253,8 @@ void output_embeds(CaseFile& file, const std::string& name, const Array& embeds)
 void apply_case_loras(Pipeline& pipeline, const Json& p, const Context& context) {
   const LoraTargets targets = lora_targets(pipeline.config().transformer.shape());
   for (const Json& item : p.value("lora", Json::array())) {
-    Adapter adapter = read_adapter(context.file(item.at("file").get<std::string>()), targets);
-    const auto scale = item.at("scale").get<float>();
-    for (auto& [module, deltas] : adapter.deltas) {
-      for (LoraDelta& delta : deltas) delta.factor *= scale;
-    }
-    pipeline.transformer().add_adapter(adapter);
+    const Adapter adapter = read_adapter(context.file(item.at("file").get<std::string>()), targets);
+    pipeline.transformer().add_adapter(adapter, item.at("scale").get<float>());
   }
 }
 
@@ -277,10 +272,7 @@ std::vector<std::string> case_prompts(const Json& p) {
 Array noise_of(CaseFile& file, const Json& p, const TransformerConfig& config, LatentGrid grid,
                int batch) {
   if (!p.contains("seed") || p.at("seed").is_null()) return file.input("noise");
-  const mx::Shape shape = {batch, static_cast<int>(config.in_channels),
-                           static_cast<int>(grid.height), static_cast<int>(grid.width)};
-  HostRng rng(p.at("seed").get<uint64_t>());
-  const Array noise = array_from(rng.normal(batch * config.in_channels * grid.tokens()), shape);
+  const Array noise = seed_noise(p.at("seed").get<uint64_t>(), config, grid, batch);
   file.output("noise", noise, 1e-6);
   return noise;
 }

@@ -10,7 +10,6 @@
 #include "families/klein/cases.h"
 #include "families/klein/pipeline.h"
 #include "families/klein/references.h"
-#include "tensor/host_rng.h"
 
 namespace mere::klein {
 namespace {
@@ -168,11 +167,8 @@ class Model : public ImageModel {
     const LoraTargets targets = lora_targets(pipeline_.config().transformer.shape());
     for (const LoraRequest& lora : job.loras) {
       progress.report(Stage::kLoadingLora, 0, 0);
-      Adapter adapter = read_adapter(lora.path, targets);
-      for (auto& [module, deltas] : adapter.deltas) {
-        for (LoraDelta& delta : deltas) delta.factor *= lora.scale;
-      }
-      pipeline_.transformer().add_adapter(adapter);
+      const Adapter adapter = read_adapter(lora.path, targets);
+      pipeline_.transformer().add_adapter(adapter, lora.scale);
       run.loras.push_back(
           {lora.path, lora.scale, adapter.applied, adapter.total, adapter.unmatched});
       const std::string counts = lora.path + ": applied " + std::to_string(adapter.applied) +
@@ -219,11 +215,7 @@ class Model : public ImageModel {
 
   Array starting_latents(uint64_t seed, LatentGrid grid, const DenoiseRequest& request,
                          const std::optional<Array>& start) const {
-    const int64_t channels = pipeline_.config().transformer.in_channels;
-    const mx::Shape shape = {1, static_cast<int>(channels), static_cast<int>(grid.height),
-                             static_cast<int>(grid.width)};
-    const Array noise =
-        pack_noise(array_from(HostRng(seed).normal(channels * grid.tokens()), shape));
+    const Array noise = pack_noise(seed_noise(seed, pipeline_.config().transformer, grid, 1));
     if (!start) return noise;
     const float sigma = request.schedule.sigmas[request.first_step];
     return noise * mx::array(sigma) + *start * mx::array(1.0F - sigma);

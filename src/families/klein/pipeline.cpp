@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "families/klein/references.h"
 #include "tensor/check.h"
+#include "tensor/host_rng.h"
 
 namespace mere::klein {
 namespace {
@@ -207,6 +208,12 @@ Array Pipeline::decode(const Array& latents, LatentGrid grid) {
   const Array image = vae().decode(AutoencoderKlFlux2::unpatchify(vae().denormalize(packed)));
   check_finite(image, "the image decoder");
   return image;
+}
+
+Array seed_noise(uint64_t seed, const TransformerConfig& config, LatentGrid grid, int batch) {
+  const mx::Shape shape = {batch, static_cast<int>(config.in_channels),
+                           static_cast<int>(grid.height), static_cast<int>(grid.width)};
+  return array_from(HostRng(seed).normal(batch * config.in_channels * grid.tokens()), shape);
 }
 
 Array pack_noise(const Array& noise) {

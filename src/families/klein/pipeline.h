@@ -85,6 +85,9 @@ class Pipeline {
   std::unique_ptr<AutoencoderKlFlux2> vae_;
 };
 
+// The host generator's noise for a seed, [batch, 4 C, h, w], drawn in that order.
+Array seed_noise(uint64_t seed, const TransformerConfig& config, LatentGrid grid, int batch);
+
 // noise [B, 4 C, h, w] as the generator gives it -> packed tokens [B, h * w, 4 C].
 Array pack_noise(const Array& noise);
 

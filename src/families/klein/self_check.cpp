@@ -7,7 +7,6 @@
 #include "families/klein/cases.h"
 #include "families/klein/pipeline.h"
 #include "families/klein/references.h"
-#include "tensor/host_rng.h"
 
 namespace mere::klein {
 namespace {
@@ -48,10 +47,7 @@ Image test_picture() {
 }
 
 Array noise_tokens(Pipeline& pipeline, uint64_t seed) {
-  const int64_t channels = pipeline.config().transformer.in_channels;
-  const mx::Shape shape = {1, static_cast<int>(channels), static_cast<int>(kGrid.height),
-                           static_cast<int>(kGrid.width)};
-  return pack_noise(array_from(HostRng(seed).normal(channels * kGrid.tokens()), shape));
+  return pack_noise(seed_noise(seed, pipeline.config().transformer, kGrid, 1));
 }
 
 void check_vae(Pipeline& pipeline, Progress& progress, CaseCheck& check) {

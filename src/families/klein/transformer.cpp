@@ -316,14 +316,17 @@ void Transformer::clear_adapters() {
   for (const auto& [name, module] : modules()) module->clear_adapters();
 }
 
-void Transformer::add_adapter(const Adapter& adapter) {
+void Transformer::add_adapter(const Adapter& adapter, float scale) {
   const std::map<std::string, Linear*> table = modules();
   for (const auto& [module, deltas] : adapter.deltas) {
     const auto it = table.find(module);
     if (it == table.end()) {
       throw InternalError{{"lora_module", module, "no module " + printable(module), ""}};
     }
-    for (const LoraDelta& delta : deltas) it->second->add_adapter(delta);
+    for (LoraDelta delta : deltas) {
+      delta.factor *= scale;
+      it->second->add_adapter(delta);
+    }
   }
 }
 

@@ -50,8 +50,8 @@ class Transformer {
   Array operator()(const TransformerInput& input, const Progress* progress = nullptr,
                    Taps* taps = nullptr) const;
 
-  // Adds the deltas of `adapter` to its modules.
-  void add_adapter(const Adapter& adapter);
+  // Adds the deltas of `adapter`, times `scale`, to its modules.
+  void add_adapter(const Adapter& adapter, float scale);
   void clear_adapters();
 
  private:
