@@ -18,7 +18,7 @@ build: ## build the program in Release: build/bin/mere.run
 test: ## build and run every test
 	@./test
 
-bench: build ## measure a picture stage by stage with the embedded model
+bench: build ## measure a picture stage by stage; docs/perf compares with other programs
 	@scripts/bench
 
 format: ## format all C++ with clang-format 14

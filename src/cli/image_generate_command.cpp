@@ -50,6 +50,7 @@ Document result_document(const ImageResult& result, const std::vector<std::strin
   document["steps"] = result.steps;
   document["cfg"] = json_float(result.guidance);
   document["cfg_mode"] = result.cfg_mode;
+  document["compute_type"] = result.compute_type;
   document["strength"] = json_float(result.strength);
   document["max_sequence_length"] = result.max_sequence_length;
   document["model"] = {{"id", result.model_id},
@@ -313,6 +314,15 @@ void declare_model(OptionTable table, GenerateOptions& options) {
               });
 }
 
+void declare_precision(OptionTable table, GenerateOptions& options) {
+  table.value(kModelGroup, "--precision", "auto|f32",
+              "How the processor computes: auto is the fastest that the eye cannot tell from f32, "
+              "the exact one (default: auto)",
+              [&](const std::string& text) {
+                options.request.precision = parse_precision(text, "--precision");
+              });
+}
+
 void declare_output(OptionTable table, GenerateOptions& options) {
   table.value(
       kOutputGroup, "-o,--output", "FILE",
@@ -340,6 +350,7 @@ void add_image_generate_command(CLI::App& image, Context& context) {
   declare_sampling(table, *options);
   declare_inputs(table, *options);
   declare_model(table, *options);
+  declare_precision(table, *options);
   declare_output(table, *options);
   command->callback([options, &context] {
     context.action = [options, &context] { return run_generate(*options, context); };

@@ -17,6 +17,7 @@ struct ValidateOptions {
   std::string test = "all";
   std::string model;
   std::string cases;
+  Precision precision = Precision::kFloat32;
   bool json = false;
   bool quiet = false;
 };
@@ -84,6 +85,7 @@ int run_validate(const ValidateOptions& options, const Context& context) {
   if (!options.cases.empty()) request.cases = options.cases;
   // The progress of every stage of every case would bury the report.
   TerminalProgress progress(ProgressStyle::kQuiet);
+  request.precision = options.precision;
   request.models_dir = context.models_dir(progress);
   const InterruptGuard interrupt(progress, false);
   const ValidateReport report = validate_images(request, progress);
@@ -123,6 +125,16 @@ void add_image_validate_command(CLI::App& image, Context& context) {
           "Folder of recorded cases, or one of them (default: the checks that the family has built "
           "in)")
       ->type_name("DIR");
+  command
+      ->add_option_function<std::string>(
+          "--precision",
+          [options](const std::string& text) {
+            options->precision = parse_precision(text, "--precision");
+          },
+          "How the processor computes: f32, which recorded cases expect, or auto, what pictures "
+          "are "
+          "drawn with (default: f32)")
+      ->type_name("auto|f32");
   command->add_flag("--json", options->json, "Print one JSON document; errors too");
   command->add_flag("-q,--quiet", options->quiet, "No report on stderr");
   command->callback([options, &context] {

@@ -8,7 +8,6 @@
 #include <system_error>
 
 #include "core/error.h"
-#include "engine/image_request.h"
 
 namespace mere::cli {
 namespace {
@@ -126,6 +125,12 @@ LoraRequest parse_lora(const std::string& text, const char* field) {
   const double scale =
       parse_number_within(text.substr(equals + 1), -kMaxLoraScale, kMaxLoraScale, field);
   return {text.substr(0, equals), static_cast<float>(scale)};
+}
+
+Precision parse_precision(const std::string& text, const char* field) {
+  if (text == "auto") return Precision::kAuto;
+  if (text == "f32") return Precision::kFloat32;
+  refuse(field, text, "auto or f32");
 }
 
 std::string non_empty(const std::string& text, const char* field) {

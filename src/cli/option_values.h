@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "families/image_family.h"
+#include "engine/image_request.h"
 
 namespace mere::cli {
 
@@ -29,6 +29,9 @@ int64_t parse_memory(const std::string& text, const char* field);
 // "PATH" or "PATH=SCALE", scale -100 to 100; when the whole text names a file it is the path, so
 // paths may hold '='.
 LoraRequest parse_lora(const std::string& text, const char* field);
+
+// "auto" or "f32".
+Precision parse_precision(const std::string& text, const char* field);
 
 // Refuses an empty value: an empty path or id means a mistake in a script, never a default.
 std::string non_empty(const std::string& text, const char* field);

@@ -83,6 +83,7 @@ std::string json_text(const ResolvedImageRequest& request, const GeneratedImage&
   json["model"] = request.model.manifest.id;
   json["model_digest"] = digest;
   json["family"] = request.family == nullptr ? "" : std::string(request.family->name());
+  json["compute_type"] = compute_type();
   json["version"] = version();
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -158,6 +159,7 @@ void Generation::tell_what_stays() {
 
 ImageResult Generation::run() {
   const ImageJob& job = request_.job;
+  set_precision(request_.precision);
   try {
     const Clock load_clock;
     const std::unique_ptr<ImageModel> model = request_.family->load(request_.model, progress_);
@@ -186,6 +188,7 @@ ImageResult Generation::run() {
   result_.model_id = request_.model.manifest.id;
   result_.model_path = request_.model.path;
   result_.family = request_.family->name();
+  result_.compute_type = compute_type();
   result_.steps = job.steps;
   result_.guidance = job.guidance;
   result_.max_sequence_length = job.max_sequence_length;

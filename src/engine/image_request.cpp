@@ -496,6 +496,7 @@ ResolvedImageRequest Resolver::resolve() {
   fill_seeds();
   out_.outputs = output_paths(request_.output, out_.job.seeds);
   out_.metadata = request_.metadata;
+  out_.precision = request_.precision;
   fill_prompt();
   fill_schedule();
   fill_guidance();

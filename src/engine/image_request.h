@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "families/image_family.h"
+#include "kernels/precision.h"
 
 namespace mere {
 
@@ -45,6 +46,7 @@ struct ImageRequest {
   std::vector<LoraRequest> loras;  // scale already multiplied with --lora-scale
   bool metadata = true;
   std::optional<int64_t> memory_limit_bytes;
+  Precision precision = Precision::kAuto;
   fs::path models_dir;
 };
 
@@ -65,6 +67,7 @@ struct ImageResult {
   int max_sequence_length = 0;
   float strength = 0.0F;
   std::string cfg_mode;
+  std::string compute_type;  // of the largest products: "float32", "bfloat16", "int16"
   std::vector<LoraReport> loras;
   std::vector<StageTiming> timings;
   double total_seconds = 0;
@@ -80,6 +83,7 @@ struct ResolvedImageRequest {
   ImageJob job;
   std::vector<fs::path> outputs;  // one per seed
   bool metadata = true;
+  Precision precision = Precision::kAuto;
   std::vector<std::string> warnings;  // already given to the Progress
 };
 

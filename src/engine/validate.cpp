@@ -162,6 +162,7 @@ ValidateReport validate_images(const ValidateRequest& request, Progress& progres
     throw UsageError{{"test_unknown", "--test", "no test \"" + printable(request.test) + "\"",
                       "use all, vae, encoder, transformer or pipeline"}};
   }
+  set_precision(request.precision);
   ValidateReport report;
   if (request.cases) {
     run_cases(request, *family, progress, report);

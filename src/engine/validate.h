@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "families/image_family.h"
+#include "kernels/precision.h"
 
 namespace mere {
 
@@ -18,6 +19,7 @@ struct ValidateRequest {
   std::string model{};       // id or folder; with cases: used instead of the model each case names
   std::optional<fs::path> cases;  // a folder of cases, the folder that holds cases/, or one file
   fs::path models_dir;
+  Precision precision = Precision::kFloat32;  // the recorded cases are exact
 };
 
 struct ValidateReport {

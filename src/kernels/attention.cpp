@@ -46,51 +46,105 @@ class Heads {
   int64_t batch_stride_ = 0, head_stride_ = 0, row_stride_ = 0;
 };
 
-constexpr int64_t kGrainProducts = int64_t{1} << 17;  // least work worth a thread
+// Least work worth a thread.
+constexpr int64_t kGrainProducts = int64_t{1} << 17;
+constexpr int64_t kGrainFloats = int64_t{1} << 15;
+
+constexpr int64_t kMostPacked = int64_t{16} << 20;  // packed keys and values kept at a time
+
+// The heads that attend to one head of keys, and their common mask.
+struct KeyHead {
+  int64_t batch, index;
+  int64_t valid_keys;
+};
 
 // out is [B, Lq, H, D], dense.
-void run_attention(const std::vector<mx::array>& in, float scale, bool causal, mx::array& out) {
-  const mx::array& q = in[0];
-  const mx::array& k = in[1];
-  const Heads q_heads(q);
-  const Heads k_heads(k);
-  const Heads v_heads(in[2]);
-  const int64_t heads = q.shape(1);
-  const int64_t queries_per_key_head = heads / k.shape(1);
-  const int64_t queries = q.shape(2);
-  const int64_t tiles = (queries + cpu::kAttentionTileQueries - 1) / cpu::kAttentionTileQueries;
-  const int64_t work = q.shape(0) * heads * tiles;
-  const int64_t products = std::min(queries, cpu::kAttentionTileQueries) * k.shape(2) * q.shape(3);
-  const int64_t grain = 1 + kGrainProducts / (1 + 2 * products);
-  cpu::parallel_for(work, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t item = begin; item < end; ++item) {
-      const int64_t b = item / (heads * tiles);
-      const int64_t h = item / tiles % heads;
-      const int64_t first = item % tiles * cpu::kAttentionTileQueries;
-      const int64_t kv = h / queries_per_key_head;
-      int64_t valid = k.shape(2);
+class Attention {
+ public:
+  Attention(const std::vector<mx::array>& in, float scale, bool causal, mx::array& out)
+      : q_(in[0]),
+        k_(in[1]),
+        v_(in[2]),
+        shape_(in[0].shape()),
+        key_heads_(in[1].shape(1)),
+        keys_(in[1].shape(2)),
+        scale_(scale),
+        causal_(causal),
+        out_(out.data<float>()),
+        packed_size_(cpu::attention_packed_size(keys_, shape_[3])) {
+    for (int64_t b = 0; b < shape_[0]; ++b) {
+      int64_t valid = keys_;
       if (in.size() > 3) {
         valid = std::clamp<int64_t>(in[3].data<int32_t>()[b * in[3].strides(0)], 0, valid);
       }
-      const cpu::AttentionHead head{
-          .q = q_heads.head(b, h),
-          .k = k_heads.head(b, kv),
-          .v = v_heads.head(b, kv),
-          .out = out.data<float>() + (b * queries * heads + h) * q.shape(3),
-          .q_stride = q_heads.row_stride(),
-          .k_stride = k_heads.row_stride(),
-          .v_stride = v_heads.row_stride(),
-          .out_stride = heads * q.shape(3),
-          .queries = queries,
-          .keys = k.shape(2),
-          .depth = q.shape(3),
-          .scale = scale,
-          .causal = causal,
-          .valid_keys = valid};
-      cpu::attention_tile(head, first, std::min(cpu::kAttentionTileQueries, queries - first));
+      for (int64_t h = 0; h < key_heads_; ++h) heads_.push_back({b, h, valid});
     }
-  });
-}
+  }
+
+  // A few heads at a time: first their keys and values are packed, then all their queries run.
+  void run() {
+    const auto count = static_cast<int64_t>(heads_.size());
+    const int64_t at_once =
+        std::clamp<int64_t>(kMostPacked / std::max<int64_t>(1, 2 * packed_size_), 1, count);
+    packed_.resize(static_cast<size_t>(2 * at_once * packed_size_));
+    for (int64_t first = 0; first < count; first += at_once) {
+      run_heads(first, std::min(at_once, count - first));
+    }
+  }
+
+ private:
+  cpu::AttentionHead describe(int64_t first, int64_t slot, int64_t query_head) {
+    const KeyHead& head = heads_[first + slot];
+    const int64_t h = head.index * (shape_[1] / key_heads_) + query_head;
+    return {.q = q_.head(head.batch, h),
+            .k = k_.head(head.batch, head.index),
+            .v = v_.head(head.batch, head.index),
+            .out = out_ + (head.batch * shape_[2] * shape_[1] + h) * shape_[3],
+            .q_stride = q_.row_stride(),
+            .k_stride = k_.row_stride(),
+            .v_stride = v_.row_stride(),
+            .out_stride = int64_t{shape_[1]} * shape_[3],
+            .queries = shape_[2],
+            .keys = keys_,
+            .depth = shape_[3],
+            .scale = scale_,
+            .causal = causal_,
+            .valid_keys = head.valid_keys,
+            .packed_k = packed_.data() + 2 * slot * packed_size_,
+            .packed_v = packed_.data() + (2 * slot + 1) * packed_size_};
+  }
+
+  void run_heads(int64_t first, int64_t count) {
+    const int64_t key_tiles = (keys_ + cpu::kAttentionTileKeys - 1) / cpu::kAttentionTileKeys;
+    const int64_t packed = std::min(keys_, cpu::kAttentionTileKeys) * shape_[3];
+    cpu::parallel_tasks(count * key_tiles, 1 + kGrainFloats / (1 + packed), [&](int64_t task) {
+      const int64_t key = task % key_tiles * cpu::kAttentionTileKeys;
+      const cpu::AttentionHead head = describe(first, task / key_tiles, 0);
+      if (key < head.valid_keys) cpu::attention_pack_tile(head, key);
+    });
+    const int64_t queries = shape_[2];
+    const int64_t tiles = (queries + cpu::kAttentionTileQueries - 1) / cpu::kAttentionTileQueries;
+    const int64_t per_key_head = shape_[1] / key_heads_;
+    const int64_t products = std::min(queries, cpu::kAttentionTileQueries) * keys_ * shape_[3];
+    const int64_t grain = 1 + kGrainProducts / (1 + 2 * products);
+    cpu::parallel_tasks(count * per_key_head * tiles, grain, [&](int64_t task) {
+      const int64_t head = task / tiles;
+      const int64_t query = task % tiles * cpu::kAttentionTileQueries;
+      cpu::attention_tile(describe(first, head / per_key_head, head % per_key_head), query,
+                          std::min(cpu::kAttentionTileQueries, queries - query));
+    });
+  }
+
+  Heads q_, k_, v_;
+  mx::Shape shape_;  // of q
+  int64_t key_heads_, keys_;
+  float scale_;
+  bool causal_;
+  float* out_;
+  int64_t packed_size_;
+  std::vector<KeyHead> heads_;
+  std::vector<float> packed_;
+};
 
 std::vector<mx::array> attention_fallback(const std::vector<mx::array>& in, float scale,
                                           bool causal) {
@@ -129,7 +183,7 @@ mx::array attention(const mx::array& q, const mx::array& k, const mx::array& v, 
   const bool causal = mask.causal;
   const auto by_token = cpu_op(
       "attention", {q.shape(0), q.shape(2), q.shape(1), q.shape(3)}, std::move(inputs),
-      [scale, causal](const auto& in, auto& out) { run_attention(in, scale, causal, out); },
+      [scale, causal](const auto& in, auto& out) { Attention(in, scale, causal, out).run(); },
       [scale, causal](const auto& in) { return attention_fallback(in, scale, causal); });
   return mx::transpose(by_token, {0, 2, 1, 3});
 }

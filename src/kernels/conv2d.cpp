@@ -5,11 +5,16 @@
 #include <stdexcept>
 #include <vector>
 
+#include "kernels/cpu/activation.h"
 #include "kernels/cpu/convert.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/norm.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/rows.h"
+#include "kernels/cpu/winograd.h"
 #include "kernels/cpu_op.h"
+#include "kernels/norm.h"
 
 namespace mere {
 namespace {
@@ -56,67 +61,255 @@ class ConvWeight {
   int64_t strides_[4] = {};
 };
 
-// in: x [B, H, W, Cin] dense, weight [Cout, kh, kw, Cin], optional bias.
-void run_conv2d(const std::vector<mx::array>& in, int stride, const ConvPadding& padding,
-                mx::array& out) {
-  const mx::array& x = in[0];
-  const ConvWeight weight(in[1]);
-  const cpu::ConvShape shape{
-      .batch = x.shape(0),
-      .in_height = x.shape(1),
-      .in_width = x.shape(2),
-      .in_channels = x.shape(3),
-      .out_height = out.shape(1),
-      .out_width = out.shape(2),
-      .out_channels = out.shape(3),
-      .kernel_height = in[1].shape(1),
-      .kernel_width = in[1].shape(2),
-      .stride = stride,
-      .pad_top = padding.top,
-      .pad_bottom = padding.bottom,
-      .pad_left = padding.left,
-      .pad_right = padding.right,
-      .weight_strides = {weight.stride(0), weight.stride(1), weight.stride(2), weight.stride(3)}};
+bool is_floating(const mx::array& a) {
+  return a.dtype() == mx::float32 || a.dtype() == mx::bfloat16 || a.dtype() == mx::float16;
+}
+
+// A weight in its stored type, the [kh, kw, Cin] of every output channel dense in some order.
+class StoredWeight {
+ public:
+  explicit StoredWeight(const mx::array& a) {
+    type_ = a.dtype() == mx::float32    ? cpu::Stored::kFloat32
+            : a.dtype() == mx::bfloat16 ? cpu::Stored::kBFloat16
+                                        : cpu::Stored::kFloat16;
+    if (channels_are_dense(a)) {
+      data_ = type_ == cpu::Stored::kFloat32 ? static_cast<const void*>(a.data<float>())
+                                             : a.data<uint16_t>();
+      std::copy(a.strides().begin(), a.strides().end(), strides_);
+      return;
+    }
+    if (type_ == cpu::Stored::kFloat32) {
+      floats_ = dense_copy<float>(a);
+      data_ = floats_.data();
+    } else {
+      halves_ = dense_copy<uint16_t>(a);
+      data_ = halves_.data();
+    }
+    int64_t stride = 1;
+    for (int axis = 3; axis >= 0; stride *= a.shape(axis--)) strides_[axis] = stride;
+  }
+
+  cpu::WinogradWeight get() const {
+    return {type_, data_, {strides_[0], strides_[1], strides_[2], strides_[3]}};
+  }
+
+ private:
+  static bool channels_are_dense(const mx::array& a) {
+    int axes[] = {1, 2, 3};
+    std::ranges::sort(axes, {}, [&](int axis) { return a.strides(axis); });
+    int64_t stride = 1;
+    for (const int axis : axes) {
+      if (a.shape(axis) == 1) continue;
+      if (a.strides(axis) != stride) return false;
+      stride *= a.shape(axis);
+    }
+    return true;
+  }
+
+  cpu::Stored type_;
+  const void* data_ = nullptr;
+  int64_t strides_[4] = {};
+  std::vector<float> floats_;
+  std::vector<uint16_t> halves_;
+};
+
+enum class Path { kWinograd, kProduct, kOneDnn };
+
+Path path_of(const mx::array& weight, int stride, const ConvPadding& p) {
+  const int height = weight.shape(1);
+  const int width = weight.shape(2);
+  if (stride != 1) return Path::kOneDnn;
+  if (height == 3 && width == 3) return Path::kWinograd;
+  const bool padded = std::max({p.top, p.bottom, p.left, p.right}) > 0;
+  return height == 1 && width == 1 && !padded ? Path::kProduct : Path::kOneDnn;
+}
+
+// A convolution whose shapes were checked: everything but its arrays.
+struct Conv {
+  int stride;
+  ConvPadding padding;
+  bool with_bias, with_norm, with_residual, upsample;
+  int groups = 1;
+  float eps = 0;
+
+  // Places in the list of inputs: x, weight, bias, weight and bias of the norm, residual.
+  size_t norm_at() const { return with_bias ? 3 : 2; }
+  size_t residual_at() const { return norm_at() + (with_norm ? 2 : 0); }
+};
+
+cpu::ConvShape shape_of(const Conv& conv, const std::vector<mx::array>& in, const mx::array& out) {
+  const int factor = conv.upsample ? 2 : 1;
+  return {.batch = in[0].shape(0),
+          .in_height = int64_t{in[0].shape(1)} * factor,
+          .in_width = int64_t{in[0].shape(2)} * factor,
+          .in_channels = in[0].shape(3),
+          .out_height = out.shape(1),
+          .out_width = out.shape(2),
+          .out_channels = out.shape(3),
+          .kernel_height = in[1].shape(1),
+          .kernel_width = in[1].shape(2),
+          .stride = conv.stride,
+          .pad_top = conv.padding.top,
+          .pad_bottom = conv.padding.bottom,
+          .pad_left = conv.padding.left,
+          .pad_right = conv.padding.right,
+          .weight_strides = {}};
+}
+
+void run_winograd(const Conv& conv, const std::vector<mx::array>& in, mx::array& out) {
+  const cpu::ConvShape shape = shape_of(conv, in, out);
+  const float* x = in[0].data<float>();
+  std::vector<float> scale;
+  std::vector<float> shift;
+  if (conv.with_norm) {
+    const DenseData<float> gains(in[conv.norm_at()]);
+    const DenseData<float> offsets(in[conv.norm_at() + 1]);
+    const int64_t pixels = int64_t{in[0].shape(1)} * in[0].shape(2);
+    const int64_t channels = shape.in_channels;
+    scale.resize(static_cast<size_t>(shape.batch * channels));
+    shift.resize(scale.size());
+    for (int64_t b = 0; b < shape.batch; ++b) {
+      cpu::group_norm_factors(x + b * pixels * channels, pixels, channels, conv.groups, conv.eps,
+                              gains.data(), offsets.data(), scale.data() + b * channels,
+                              shift.data() + b * channels);
+    }
+  }
   std::optional<DenseData<float>> bias;
-  if (in.size() > 2) bias.emplace(in[2]);
-  cpu::conv2d(shape, x.data<float>(), weight.data(), bias ? bias->data() : nullptr,
+  if (conv.with_bias) bias.emplace(in[2]);
+  const StoredWeight weight(in[1]);
+  cpu::winograd_conv2d(
+      shape, {x, conv.upsample, conv.with_norm ? scale.data() : nullptr, shift.data()},
+      weight.get(), bias ? bias->data() : nullptr,
+      conv.with_residual ? in[conv.residual_at()].data<float>() : nullptr, out.data<float>());
+}
+
+// A 1x1 convolution is the product of the pixels with the weight.
+void run_product(const Conv& conv, const std::vector<mx::array>& in, mx::array& out) {
+  const int64_t k = in[0].shape(3);
+  const int64_t n = out.shape(3);
+  const float* x = in[0].data<float>();
+  float* y = out.data<float>();
+  const StoredWeight stored(in[1]);
+  const cpu::WinogradWeight weight = stored.get();
+  const auto* rows = static_cast<const std::byte*>(weight.data);
+  std::optional<DenseData<float>> bias;
+  if (conv.with_bias) bias.emplace(in[2]);
+  const float* residual = conv.with_residual ? in[conv.residual_at()].data<float>() : nullptr;
+  const cpu::GemmTile tile = cpu::gemm_tile();
+  cpu::multiply({.m = static_cast<int64_t>(out.size()) / n,
+                 .n = n,
+                 .k = k,
+                 .group = 1,
+                 .pack_a =
+                     [&](int64_t row, int64_t count, int64_t at, int64_t depth, std::byte* to) {
+                       cpu::pack_rows(cpu::Stored::kFloat32, x + row * k + at, k, count, depth,
+                                      tile.rows, reinterpret_cast<float*>(to));
+                     },
+                 .pack_b =
+                     [&](int64_t row, int64_t count, int64_t at, int64_t depth, std::byte* to) {
+                       const int64_t first = row * weight.strides[0] + at;
+                       cpu::pack_rows(weight.type, rows + first * cpu::stored_size(weight.type),
+                                      weight.strides[0], count, depth, tile.columns,
+                                      reinterpret_cast<float*>(to));
+                     },
+                 .finish =
+                     [&](int64_t row, int64_t count, int64_t column, int64_t width) {
+                       for (int64_t r = row; r < row + count; ++r) {
+                         float* to = y + r * n + column;
+                         if (bias) cpu::add_row(bias->data() + column, width, to);
+                         if (residual) cpu::add_row(residual + r * n + column, width, to);
+                       }
+                     }},
+                y, n);
+}
+
+void run_onednn(const Conv& conv, const std::vector<mx::array>& in, mx::array& out) {
+  const ConvWeight weight(in[1]);
+  cpu::ConvShape shape = shape_of(conv, in, out);
+  for (int axis = 0; axis < 4; ++axis) shape.weight_strides[axis] = weight.stride(axis);
+  std::optional<DenseData<float>> bias;
+  if (conv.with_bias) bias.emplace(in[2]);
+  cpu::conv2d(shape, in[0].data<float>(), weight.data(), bias ? bias->data() : nullptr,
               out.data<float>());
 }
 
-bool is_floating(const mx::array& a) {
-  return a.dtype() == mx::float32 || a.dtype() == mx::bfloat16 || a.dtype() == mx::float16;
+std::vector<mx::array> composed(const Conv& conv, const std::vector<mx::array>& in) {
+  mx::array x = in[0];
+  if (conv.with_norm) {
+    const size_t at = conv.norm_at();
+    x = group_norm(x, in[at], in[at + 1], conv.groups, conv.eps, true);
+  }
+  if (conv.upsample) x = upsample_nearest_2x(x);
+  const ConvPadding& p = conv.padding;
+  x = mx::pad(x, {{0, 0}, {p.top, p.bottom}, {p.left, p.right}, {0, 0}});
+  mx::array y = mx::conv2d(x, mx::astype(in[1], mx::float32), {conv.stride, conv.stride});
+  if (conv.with_bias) y = y + in[2];
+  if (conv.with_residual) y = y + in[conv.residual_at()];
+  return {y};
 }
 
 }  // namespace
 
 mx::array conv2d(const mx::array& x, const mx::array& weight, const std::optional<mx::array>& bias,
                  int stride, const ConvPadding& padding) {
+  return conv2d(x, weight, bias, stride, padding, {});
+}
+
+mx::array conv2d(const mx::array& x, const mx::array& weight, const std::optional<mx::array>& bias,
+                 int stride, const ConvPadding& padding, const ConvFusion& fusion) {
+  const auto& [norm, upsample, residual] = fusion;
   require_float32("conv2d", {x});
   if (bias) require_float32("conv2d", {*bias});
+  if (norm) require_float32("conv2d", {norm->weight, norm->bias});
+  if (residual) require_float32("conv2d", {*residual});
   if (x.ndim() != 4 || weight.ndim() != 4 || !is_floating(weight) || weight.size() == 0 ||
       x.shape(3) != weight.shape(3) || stride < 1 ||
       std::min({padding.top, padding.bottom, padding.left, padding.right}) < 0 ||
       (bias && bias->shape() != mx::Shape{weight.shape(0)})) {
     throw std::invalid_argument("[conv2d] shapes do not match");
   }
-  const int padded_height = x.shape(1) + padding.top + padding.bottom;
-  const int padded_width = x.shape(2) + padding.left + padding.right;
+  if (norm && (norm->groups <= 0 || x.shape(3) % norm->groups != 0 ||
+               norm->weight.shape() != mx::Shape{x.shape(3)} ||
+               norm->bias.shape() != norm->weight.shape())) {
+    throw std::invalid_argument("[conv2d] the norm does not match");
+  }
+  const int factor = upsample ? 2 : 1;
+  const int padded_height = x.shape(1) * factor + padding.top + padding.bottom;
+  const int padded_width = x.shape(2) * factor + padding.left + padding.right;
   if (padded_height < weight.shape(1) || padded_width < weight.shape(2)) {
     throw std::invalid_argument("[conv2d] the input is smaller than the kernel");
   }
   const mx::Shape shape = {x.shape(0), (padded_height - weight.shape(1)) / stride + 1,
                            (padded_width - weight.shape(2)) / stride + 1, weight.shape(0)};
+  if (residual && residual->shape() != shape) {
+    throw std::invalid_argument("[conv2d] the residual does not match the result");
+  }
+  const Path path = path_of(weight, stride, padding);
+  if (path != Path::kWinograd && (norm || upsample)) {
+    mx::array changed = x;
+    if (norm) changed = group_norm(x, norm->weight, norm->bias, norm->groups, norm->eps, true);
+    if (upsample) changed = upsample_nearest_2x(changed);
+    return conv2d(changed, weight, bias, stride, padding, {.residual = residual});
+  }
+  if (path == Path::kOneDnn && residual) {
+    return conv2d(x, weight, bias, stride, padding, {}) + *residual;
+  }
+  Conv conv{stride, padding, bias.has_value(), norm.has_value(), residual.has_value(), upsample};
   std::vector<mx::array> inputs = {mx::contiguous(x), weight};
   if (bias) inputs.push_back(*bias);
+  if (norm) {
+    conv.groups = norm->groups;
+    conv.eps = norm->eps;
+    inputs.insert(inputs.end(), {norm->weight, norm->bias});
+  }
+  if (residual) inputs.push_back(mx::contiguous(*residual));
+  const auto run = path == Path::kWinograd  ? &run_winograd
+                   : path == Path::kProduct ? &run_product
+                                            : &run_onednn;
   return cpu_op(
       "conv2d", shape, std::move(inputs),
-      [stride, padding](const auto& in, auto& out) { run_conv2d(in, stride, padding, out); },
-      [stride, padding](const auto& in) {
-        const auto padded = mx::pad(
-            in[0], {{0, 0}, {padding.top, padding.bottom}, {padding.left, padding.right}, {0, 0}});
-        auto y = mx::conv2d(padded, mx::astype(in[1], mx::float32), {stride, stride});
-        return std::vector{in.size() > 2 ? y + in[2] : y};
-      });
+      [conv, run](const auto& in, auto& out) { run(conv, in, out); },
+      [conv](const auto& in) { return composed(conv, in); });
 }
 
 mx::array upsample_nearest_2x(const mx::array& x) {

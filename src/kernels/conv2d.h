@@ -1,4 +1,11 @@
 // 2-D convolution, channels last.
+//
+//   // second half of a residual block: conv(silu(group_norm(h))) + x
+//   conv2d(h, weight, bias, 1, {1, 1, 1, 1}, {.norm = ConvNorm{gain, offset, 32, 1e-6F}, .residual
+//   = x})
+//
+// 3x3 with stride 1 goes through Winograd's transform (cpu/winograd.h), 1x1 through the matrix
+// product, the rest through oneDNN.
 #pragma once
 
 #include <mlx/mlx.h>
@@ -16,6 +23,25 @@ struct ConvPadding {
 mlx::core::array conv2d(const mlx::core::array& x, const mlx::core::array& weight,
                         const std::optional<mlx::core::array>& bias, int stride,
                         const ConvPadding& padding);
+
+struct ConvNorm {
+  mlx::core::array weight, bias;  // [Cin] float32
+  int groups;
+  float eps;
+};
+
+// What happens before and after in the same pass. In a 3x3 convolution with stride 1 neither the
+// normalised nor the enlarged input exists in memory.
+struct ConvFusion {
+  std::optional<ConvNorm> norm = std::nullopt;  // the convolution reads silu(group_norm(x))
+  bool upsample = false;                        // and then every pixel as 2x2
+  std::optional<mlx::core::array> residual = std::nullopt;  // added; shape of the result, float32
+};
+
+// conv2d of x as changed by `fusion`; padding and result refer to the enlarged picture.
+mlx::core::array conv2d(const mlx::core::array& x, const mlx::core::array& weight,
+                        const std::optional<mlx::core::array>& bias, int stride,
+                        const ConvPadding& padding, const ConvFusion& fusion);
 
 // Nearest-neighbour x2: [B, H, W, C] -> [B, 2 H, 2 W, C].
 mlx::core::array upsample_nearest_2x(const mlx::core::array& x);

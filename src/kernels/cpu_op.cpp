@@ -1,12 +1,12 @@
 #include "kernels/cpu_op.h"
 
-#include <cstdint>
 #include <mlx/backend/cpu/encoder.h>
 #include <mlx/primitives.h>
 #include <stdexcept>
 #include <string>
-#include <sys/mman.h>
 #include <utility>
+
+#include "kernels/buffer_cache.h"
 
 namespace mere {
 namespace {
@@ -21,19 +21,6 @@ Arrays select(const Arrays& from, const std::vector<int>& indices) {
   return chosen;
 }
 
-// A large output is new memory from the system each time, and touching it page by page can cost
-// more than the kernel. Only the whole huge pages inside are asked for, so it takes no more memory.
-void prefer_huge_pages([[maybe_unused]] void* data, [[maybe_unused]] size_t bytes) {
-#ifdef MADV_HUGEPAGE
-  constexpr size_t kHugePage = size_t{2} << 20;
-  if (bytes < 2 * kHugePage) return;
-  const auto address = reinterpret_cast<uintptr_t>(data);
-  const uintptr_t first = (address + kHugePage - 1) / kHugePage * kHugePage;
-  const uintptr_t last = (address + bytes) / kHugePage * kHugePage;
-  ::madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
-#endif
-}
-
 // Same contract as mx::fast::Custom, whose members the prebuilt library does not export.
 class CpuOp : public mx::Primitive {
  public:
@@ -42,9 +29,8 @@ class CpuOp : public mx::Primitive {
 
   void eval_cpu(const Arrays& inputs, Arrays& outputs) override {
     mx::array& out = outputs[0];
-    out.set_data(mx::allocator::malloc(out.nbytes()));
+    out.set_data(cached_buffer(out.nbytes()));
     if (out.size() == 0) return;
-    prefer_huge_pages(out.data<float>(), out.nbytes());
     // Weak copies: the evaluator keeps the buffers alive until the task has run, and a strong copy
     // would keep the graph alive with them.
     Arrays weak_inputs;

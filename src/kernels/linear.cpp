@@ -1,145 +1,315 @@
 #include "kernels/linear.h"
 
 #include <algorithm>
-#include <functional>
+#include <atomic>
 #include <memory>
 #include <stdexcept>
 #include <vector>
 
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/convert.h"
+#include "kernels/cpu/few_rows.h"
+#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu_op.h"
+#include "kernels/precision.h"
 
 namespace mere {
 namespace {
 
 namespace mx = mlx::core;
 
-// Rows of the weight widened at a time: small enough to stay in the last-level cache, large enough
-// to keep the matrix product efficient.
-constexpr int64_t kPanelBytes = int64_t{2} << 20;
-constexpr int64_t kLeastPanelRows = 16;
 constexpr int64_t kGrainFloats = 16384;  // least work worth a thread
+
+std::atomic<Precision> chosen_precision{Precision::kFloat32};
 
 bool is_floating(const mx::array& a) {
   return a.dtype() == mx::float32 || a.dtype() == mx::bfloat16 || a.dtype() == mx::float16;
 }
 
-// A float32 array as a matrix of equally spaced rows; copied when it is not stored so.
-class FloatMatrix {
+// An array as a matrix of equally spaced rows; copied when it is not stored so.
+template <class T>
+class Matrix {
  public:
-  explicit FloatMatrix(const mx::array& a) : rows_(a), stride_(rows_.spacing().value_or(0)) {
+  explicit Matrix(const mx::array& a) : rows_(a), stride_(rows_.spacing().value_or(0)) {
     if (stride_ != 0) return;
-    copy_ = dense_copy<float>(a);
+    copy_ = dense_copy<T>(a);
     stride_ = rows_.width();
   }
 
-  const float* data() const { return copy_.empty() ? rows_.row(0) : copy_.data(); }
+  const T* data() const { return copy_.empty() ? rows_.row(0) : copy_.data(); }
   int64_t stride() const { return stride_; }
 
  private:
-  Rows<float> rows_;
-  std::vector<float> copy_;
+  Rows<T> rows_;
+  std::vector<T> copy_;
   int64_t stride_;
 };
 
-// Rows of a float32, f16 or bf16 array, widened one at a time.
-class WidenedRows {
+// The same of float32, f16 or bf16.
+class FloatingMatrix {
  public:
-  explicit WidenedRows(const mx::array& a) : bf16_(a.dtype() == mx::bfloat16) {
+  explicit FloatingMatrix(const mx::array& a) {
     if (a.dtype() == mx::float32) {
       floats_.emplace(a);
+      stored_ = {cpu::Stored::kFloat32, floats_->data(), floats_->stride()};
     } else {
       halves_.emplace(a);
+      const bool bf16 = a.dtype() == mx::bfloat16;
+      stored_ = {bf16 ? cpu::Stored::kBFloat16 : cpu::Stored::kFloat16, halves_->data(),
+                 halves_->stride()};
     }
   }
 
-  void widen(int64_t row, float* out) const {
-    if (floats_) {
-      std::copy_n(floats_->row(row), floats_->width(), out);
-      return;
-    }
-    const auto widen = bf16_ ? &cpu::bf16_to_f32 : &cpu::f16_to_f32;
-    widen(halves_->row(row), out, static_cast<size_t>(halves_->width()));
-  }
+  const cpu::StoredMatrix& stored() const { return stored_; }
 
  private:
-  bool bf16_;
-  std::optional<Rows<float>> floats_;
-  std::optional<Rows<uint16_t>> halves_;
+  std::optional<Matrix<float>> floats_;
+  std::optional<Matrix<uint16_t>> halves_;
+  cpu::StoredMatrix stored_{};
 };
 
-// Widens rows [begin, end) of the weight to `out`.
-using WidenRows = std::function<void(int64_t begin, int64_t end, float* out)>;
+// y [rows, out] = x W^T, with what is added to every finished block.
+struct Product {
+  const float* x;
+  int64_t x_stride;
+  int64_t rows;
+  int64_t out, in;
+  float* y;
+  decltype(cpu::Product::finish) finish;
 
-WidenRows dense_rows(const mx::array& weight, int64_t in) {
-  return
-      [rows = std::make_shared<WidenedRows>(weight), in](int64_t begin, int64_t end, float* out) {
-        for (int64_t row = begin; row < end; ++row, out += in) rows->widen(row, out);
-      };
-}
+  cpu::Product blocked(int64_t group, cpu::Product::Pack pack_a, cpu::Product::Pack pack_b) const {
+    return {.m = rows,
+            .n = out,
+            .k = in,
+            .group = group,
+            .pack_a = std::move(pack_a),
+            .pack_b = std::move(pack_b),
+            .finish = finish};
+  }
 
-WidenRows quantized_rows(const std::vector<mx::array>& in, const LinearWeight& w) {
-  struct Stored {
-    Rows<uint32_t> codes;
-    WidenedRows scales, biases;
-  };
-  const auto stored = std::make_shared<Stored>(
-      Stored{Rows<uint32_t>(in[1]), WidenedRows(in[2]), WidenedRows(in[3])});
-  return [stored, bits = w.bits, group_size = w.group_size, columns = w.in](
-             int64_t begin, int64_t end, float* out) {
-    std::vector<float> scales(static_cast<size_t>(columns / group_size));
-    std::vector<float> biases(scales.size());
-    for (int64_t row = begin; row < end; ++row, out += columns) {
-      stored->scales.widen(row, scales.data());
-      stored->biases.widen(row, biases.data());
-      cpu::affine_to_f32(stored->codes.row(row), bits, scales.data(), biases.data(), group_size,
-                         columns, out);
+  cpu::Product::Pack pack_x() const {
+    return [this, lanes = cpu::gemm_tile().rows](int64_t row, int64_t count, int64_t k,
+                                                 int64_t size, std::byte* out) {
+      cpu::pack_rows(cpu::Stored::kFloat32, x + row * x_stride + k, x_stride, count, size, lanes,
+                     reinterpret_cast<float*>(out));
+    };
+  }
+
+  // `sums` [rows, in / group], when given, receives the sums of x.
+  cpu::Product::Pack pack_x_int16(int64_t group, float norm, float* sums = nullptr) const {
+    return [=, this, lanes = cpu::gemm_tile().rows](int64_t row, int64_t count, int64_t k,
+                                                    int64_t size, std::byte* out) {
+      const int64_t groups = in / group;
+      cpu::pack_rows_int16(cpu::Stored::kFloat32, x + row * x_stride + k, x_stride, count, size,
+                           group, lanes, norm, false, out,
+                           sums == nullptr ? nullptr : sums + row * groups + k / group, groups);
+    };
+  }
+};
+
+void multiply_dense(const Product& p, const cpu::StoredMatrix& w) {
+  constexpr int64_t kGroup = 64;
+  const int64_t lanes = cpu::gemm_tile().columns;
+  const bool int16 = precision() == Precision::kAuto && w.type == cpu::Stored::kBFloat16 &&
+                     p.in % kGroup == 0 && cpu::has_int16_gemm();
+  const auto pack_w = [&](int64_t column, int64_t count, int64_t k, int64_t size, std::byte* out) {
+    const void* from = w.at(column, k);
+    if (int16) {
+      cpu::pack_rows_int16(w.type, from, w.stride, count, size, kGroup, lanes, cpu::kNormB, true,
+                           out, nullptr, 0);
+    } else {
+      cpu::pack_rows(w.type, from, w.stride, count, size, lanes, reinterpret_cast<float*>(out));
     }
   };
+  const auto blocked = int16 ? p.blocked(kGroup, p.pack_x_int16(kGroup, cpu::kNormA), pack_w)
+                             : p.blocked(1, p.pack_x(), pack_w);
+  cpu::multiply(blocked, p.y, p.out);
 }
 
-// y [rows, out] = x W^T panel by panel.
-void multiply_widened(const FloatMatrix& x, int64_t rows, const LinearWeight& w,
-                      const WidenRows& widen, float* y) {
-  const auto per_panel = static_cast<int64_t>(kPanelBytes / sizeof(float)) / w.in;
-  const int64_t panel = std::min(w.out, std::max(kLeastPanelRows, per_panel));
-  const auto wide = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(panel * w.in));
-  const int64_t grain = std::max<int64_t>(1, kGrainFloats / w.in);
-  for (int64_t first = 0; first < w.out; first += panel) {
-    const int64_t count = std::min(panel, w.out - first);
-    cpu::parallel_for(count, grain, [&](int64_t begin, int64_t end) {
-      widen(first + begin, first + end, wide.get() + begin * w.in);
+// Widens to float32 a panel at a time.
+void multiply_affine_exact(const Product& p, const cpu::AffineMatrix& w) {
+  const int64_t lanes = cpu::gemm_tile().columns;
+  cpu::Product blocked = p.blocked(
+      1, p.pack_x(), [&](int64_t column, int64_t count, int64_t k, int64_t size, std::byte* out) {
+        std::vector<float> wide(static_cast<size_t>(lanes * size));
+        auto* to = reinterpret_cast<float*>(out);
+        for (int64_t j = 0; j < count; j += lanes, to += lanes * size) {
+          const int64_t rows = std::min(lanes, count - j);
+          for (int64_t r = 0; r < rows; ++r) {
+            cpu::affine_row_to_f32(w, column + j + r, k, size, wide.data() + r * size);
+          }
+          cpu::pack_rows(cpu::Stored::kFloat32, wide.data(), size, rows, size, lanes, to);
+        }
+      });
+  blocked.k_unit = w.group;
+  cpu::multiply(blocked, p.y, p.out);
+}
+
+// value = code * scale + bias: the codes go through int16 products, exact but for the rounding of
+// x, and the biases through a float32 product with the sums of the groups of x.
+void multiply_affine_int16(const Product& p, const cpu::AffineMatrix& w) {
+  const int64_t lanes = cpu::gemm_tile().columns;
+  const int64_t groups = p.in / w.group;
+  std::vector<float> sums(static_cast<size_t>(p.rows * groups));
+  // Codes are at most 255, so the largest x alone limits its integers.
+  constexpr float kAnyNorm = 1e9F;
+  cpu::Product codes =
+      p.blocked(w.group, p.pack_x_int16(w.group, kAnyNorm, sums.data()),
+                [&](int64_t column, int64_t count, int64_t k, int64_t size, std::byte* out) {
+                  std::vector<int16_t> values(static_cast<size_t>(lanes * size));
+                  std::vector<float> scales(static_cast<size_t>(lanes * size / w.group));
+                  for (int64_t j = 0; j < count; j += lanes) {
+                    const int64_t rows = std::min(lanes, count - j);
+                    for (int64_t r = 0; r < rows; ++r) {
+                      cpu::affine_row_to_i16(w, column + j + r, k, size, values.data() + r * size,
+                                             scales.data() + r * (size / w.group));
+                    }
+                    cpu::pack_int16(values.data(), scales.data(), rows, size, w.group, lanes, out);
+                    out += cpu::int16_panel_bytes(size, w.group, lanes);
+                  }
+                });
+  codes.finish = nullptr;
+  cpu::multiply(codes, p.y, p.out);
+
+  const int64_t row_lanes = cpu::gemm_tile().rows;
+  const cpu::Product offsets{
+      .m = p.rows,
+      .n = p.out,
+      .k = groups,
+      .group = 1,
+      .accumulate = true,
+      .pack_a =
+          [&](int64_t row, int64_t count, int64_t k, int64_t size, std::byte* out) {
+            cpu::pack_rows(cpu::Stored::kFloat32, sums.data() + row * groups + k, groups, count,
+                           size, row_lanes, reinterpret_cast<float*>(out));
+          },
+      .pack_b =
+          [&](int64_t column, int64_t count, int64_t k, int64_t size, std::byte* out) {
+            std::vector<float> biases(static_cast<size_t>(count * size));
+            for (int64_t j = 0; j < count; ++j) {
+              cpu::affine_row_offsets(w, column + j, k, size, biases.data() + j * size);
+            }
+            cpu::pack_rows(cpu::Stored::kFloat32, biases.data(), size, count, size, lanes,
+                           reinterpret_cast<float*>(out));
+          },
+      .finish = p.finish};
+  cpu::multiply(offsets, p.y, p.out);
+}
+
+// x as bfloat16, dense.
+std::vector<uint16_t> narrow_x(const Product& p) {
+  std::vector<uint16_t> narrow(static_cast<size_t>(p.rows * p.in));
+  cpu::parallel_for(p.rows, 1 + kGrainFloats / p.in, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      cpu::f32_to_bf16(p.x + row * p.x_stride, narrow.data() + row * p.in,
+                       static_cast<size_t>(p.in));
+    }
+  });
+  return narrow;
+}
+
+void finish_all(const Product& p) {
+  if (!p.finish) return;
+  cpu::parallel_for(p.rows, 1 + kGrainFloats / p.out,
+                    [&](int64_t begin, int64_t end) { p.finish(begin, end - begin, 0, p.out); });
+}
+
+void multiply_dense_bf16(const Product& p, const cpu::StoredMatrix& w) {
+  const std::vector<uint16_t> x = narrow_x(p);
+  cpu::bf16_gemm(p.rows, p.out, p.in, x.data(), p.in, static_cast<const uint16_t*>(w.data),
+                 w.stride, p.y, p.out);
+  finish_all(p);
+}
+
+// Widens to bfloat16 a panel at a time that stays in cache.
+void multiply_affine_bf16(const Product& p, const cpu::AffineMatrix& w) {
+  constexpr int64_t kPanelValues = int64_t{1} << 20;
+  const std::vector<uint16_t> x = narrow_x(p);
+  const int64_t panel = std::clamp<int64_t>(kPanelValues / p.in, 16, p.out);
+  std::vector<uint16_t> wide(static_cast<size_t>(panel * p.in));
+  for (int64_t first = 0; first < p.out; first += panel) {
+    const int64_t count = std::min(panel, p.out - first);
+    cpu::parallel_for(count, 1 + kGrainFloats / p.in, [&](int64_t begin, int64_t end) {
+      std::vector<float> row(static_cast<size_t>(p.in));
+      for (int64_t i = begin; i < end; ++i) {
+        cpu::affine_row_to_f32(w, first + i, 0, p.in, row.data());
+        cpu::f32_to_bf16(row.data(), wide.data() + i * p.in, row.size());
+      }
     });
-    cpu::sgemm(true, rows, count, w.in, x.data(), x.stride(), wide.get(), w.in, 0.0F, y + first,
-               w.out);
+    cpu::bf16_gemm(p.rows, count, p.in, x.data(), p.in, wide.data(), p.in, p.y + first, p.out);
+  }
+  finish_all(p);
+}
+
+void multiply_few(const Product& p, const std::function<void(const cpu::FewRows&)>& run) {
+  run({p.x, p.x_stride, p.rows, p.in, p.out, p.y, p.out});
+  if (p.finish) p.finish(0, p.rows, 0, p.out);
+}
+
+void multiply_dense_array(const Product& p, const mx::array& weight) {
+  const FloatingMatrix w(weight);
+  if (p.rows <= cpu::kFewRows) {
+    multiply_few(p, [&](const auto& few) { cpu::few_rows_dense(few, w.stored()); });
+  } else if (precision() == Precision::kAuto && weight.dtype() == mx::bfloat16 &&
+             cpu::has_bf16_gemm()) {
+    multiply_dense_bf16(p, w.stored());
+  } else {
+    multiply_dense(p, w.stored());
+  }
+}
+
+void multiply_affine_arrays(const Product& p, const LinearWeight& w, const mx::array* parts) {
+  const Matrix<uint32_t> codes(parts[0]);
+  const FloatingMatrix scales(parts[1]);
+  const FloatingMatrix biases(parts[2]);
+  const cpu::AffineMatrix affine{.bits = w.bits,
+                                 .group = w.group_size,
+                                 .codes = codes.data(),
+                                 .stride = codes.stride(),
+                                 .scales = scales.stored(),
+                                 .biases = biases.stored()};
+  const bool usual_group = w.group_size == 32 || w.group_size == 64 || w.group_size == 128;
+  const bool int16 = precision() == Precision::kAuto && usual_group;
+  if (p.rows <= cpu::kFewRows && usual_group) {
+    const auto fixed = int16 ? cpu::FixedPoint::kInt16 : cpu::FixedPoint::kInt30;
+    multiply_few(p, [&](const auto& few) { cpu::few_rows_affine(few, affine, fixed); });
+  } else if (precision() == Precision::kAuto && cpu::has_bf16_gemm()) {
+    multiply_affine_bf16(p, affine);
+  } else if (int16 && cpu::has_int16_gemm()) {
+    multiply_affine_int16(p, affine);
+  } else {
+    multiply_affine_exact(p, affine);
   }
 }
 
 // in: x, weight, then scales and biases when quantised, then the bias when there is one.
 void run_linear(const std::vector<mx::array>& in, const LinearWeight& w, bool has_bias,
                 mx::array& out) {
-  const FloatMatrix x(in[0]);
-  const int64_t rows = static_cast<int64_t>(in[0].size()) / w.in;
-  float* y = out.data<float>();
-  if (w.quantized()) {
-    multiply_widened(x, rows, w, quantized_rows(in, w), y);
-  } else if (in[1].dtype() == mx::float32) {
-    const FloatMatrix weight(in[1]);
-    cpu::sgemm(true, rows, w.out, w.in, x.data(), x.stride(), weight.data(), weight.stride(), 0.0F,
-               y, w.out);
-  } else {
-    multiply_widened(x, rows, w, dense_rows(in[1], w.in), y);
+  const Matrix<float> x(in[0]);
+  Product product{.x = x.data(),
+                  .x_stride = x.stride(),
+                  .rows = static_cast<int64_t>(in[0].size()) / w.in,
+                  .out = w.out,
+                  .in = w.in,
+                  .y = out.data<float>(),
+                  .finish = {}};
+  std::optional<DenseData<float>> bias;
+  if (has_bias) {
+    bias.emplace(in.back());
+    product.finish = [&](int64_t row, int64_t rows, int64_t column, int64_t columns) {
+      for (int64_t i = row; i < row + rows; ++i) {
+        cpu::add_row(bias->data() + column, columns, product.y + i * w.out + column);
+      }
+    };
   }
-  if (!has_bias) return;
-  const DenseData<float> bias(in.back());
-  const int64_t grain = std::max<int64_t>(1, kGrainFloats / w.out);
-  cpu::parallel_for(rows, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) cpu::add_row(bias.data(), w.out, y + row * w.out);
-  });
+  if (w.quantized()) {
+    multiply_affine_arrays(product, w, &in[1]);
+  } else {
+    multiply_dense_array(product, in[1]);
+  }
 }
 
 mx::array dense_matrix(const std::vector<mx::array>& in, const LinearWeight& w) {
@@ -182,6 +352,16 @@ void check_input(const mx::array& x, const LinearWeight& w, const std::optional<
 }
 
 }  // namespace
+
+void set_precision(Precision precision) { chosen_precision = precision; }
+
+Precision precision() { return chosen_precision; }
+
+const char* compute_type() {
+  if (precision() == Precision::kFloat32) return "float32";
+  if (cpu::has_bf16_gemm()) return "bfloat16";
+  return cpu::has_int16_gemm() ? "int16" : "float32";
+}
 
 LinearWeight dense_weight(mx::array weight) {
   if (weight.ndim() != 2) throw std::invalid_argument("[linear] a weight is a matrix");

@@ -1,8 +1,6 @@
 #include "kernels/norm.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <stdexcept>
 #include <vector>
 
@@ -51,63 +49,22 @@ void run_layer_norm(const mx::array& x, const mx::array& scale, const mx::array&
   });
 }
 
-// Pixels are cut into fixed slices whose sums are added in order, so that the result does not
-// depend on the number of threads.
-constexpr int64_t kSlicePixels = 1024;
-
 void run_group_norm(const mx::array& x, const mx::array& weight, const mx::array& bias, int groups,
                     float eps, bool silu, mx::array& out) {
-  const int64_t batch = x.shape(0);
   const int64_t pixels = int64_t{x.shape(1)} * x.shape(2);
   const int64_t channels = x.shape(3);
-  const int64_t per_group = channels / groups;
-  const int64_t slices = (pixels + kSlicePixels - 1) / kSlicePixels;
-  std::vector<double> sums(static_cast<size_t>(slices * channels * 2));
   std::vector<float> scale(static_cast<size_t>(channels));
   std::vector<float> shift(static_cast<size_t>(channels));
   const DenseData<float> gains(weight);
   const DenseData<float> offsets(bias);
-  const auto slice_rows = [&](int64_t slice) {
-    return std::min(kSlicePixels, pixels - slice * kSlicePixels);
-  };
-  for (int64_t b = 0; b < batch; ++b) {
+  for (int64_t b = 0; b < x.shape(0); ++b) {
     const float* from = x.data<float>() + b * pixels * channels;
     float* to = out.data<float>() + b * pixels * channels;
-    std::ranges::fill(sums, 0.0);
-    cpu::parallel_for(slices, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t slice = begin; slice < end; ++slice) {
-        cpu::channel_sums(from + slice * kSlicePixels * channels, slice_rows(slice), channels,
-                          sums.data() + slice * channels * 2);
-      }
-    });
-    for (int64_t slice = 1; slice < slices; ++slice) {
-      for (int64_t i = 0; i < channels * 2; ++i) sums[i] += sums[slice * channels * 2 + i];
-    }
-    for (int64_t group = 0; group < groups; ++group) {
-      double sum = 0;
-      double squares = 0;
-      for (int64_t c = group * per_group; c < (group + 1) * per_group; ++c) {
-        sum += sums[c];
-        squares += sums[channels + c];
-      }
-      const double count = static_cast<double>(pixels * per_group);
-      const double mean = sum / count;
-      const double variance = std::max(squares / count - mean * mean, 0.0);  // keeps a NaN
-      const double factor = variance <= std::numeric_limits<float>::max()
-                                ? 1.0 / std::sqrt(variance + eps)
-                                : std::numeric_limits<double>::quiet_NaN();
-      for (int64_t c = group * per_group; c < (group + 1) * per_group; ++c) {
-        const double gain = factor * gains.data()[c];
-        scale[c] = static_cast<float>(gain);
-        shift[c] = static_cast<float>(offsets.data()[c] - mean * gain);
-      }
-    }
-    cpu::parallel_for(slices, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t slice = begin; slice < end; ++slice) {
-        const int64_t at = slice * kSlicePixels * channels;
-        cpu::scale_shift_rows(from + at, scale.data(), shift.data(), silu, slice_rows(slice),
-                              channels, to + at);
-      }
+    cpu::group_norm_factors(from, pixels, channels, groups, eps, gains.data(), offsets.data(),
+                            scale.data(), shift.data());
+    cpu::parallel_for(pixels, grain_rows(channels), [&](int64_t begin, int64_t end) {
+      cpu::scale_shift_rows(from + begin * channels, scale.data(), shift.data(), silu, end - begin,
+                            channels, to + begin * channels);
     });
   }
 }

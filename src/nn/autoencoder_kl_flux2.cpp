@@ -61,9 +61,9 @@ class Conv {
       : weight_(reader.conv_weight(name, out, in, kernel)),
         bias_(reader.weights().get_f32(name + ".bias", {out})) {}
 
-  Array operator()(const Array& x) const {
+  Array operator()(const Array& x, const ConvFusion& fusion = {}) const {
     const int pad = weight_.shape(1) / 2;
-    return conv2d(x, weight_, bias_, 1, {pad, pad, pad, pad});
+    return conv2d(x, weight_, bias_, 1, {pad, pad, pad, pad}, fusion);
   }
   // Stride 2 with one row and column of zeros at the right and bottom.
   Array downsample(const Array& x) const {
@@ -85,9 +85,8 @@ class GroupNorm {
   Array operator()(const Array& x) const {
     return group_norm(x, weight_, bias_, groups_, kGroupNormEps, false);
   }
-  Array then_silu(const Array& x) const {
-    return group_norm(x, weight_, bias_, groups_, kGroupNormEps, true);
-  }
+  // For a convolution that reads silu(norm(x)).
+  ConvNorm before_conv() const { return {weight_, bias_, groups_, kGroupNormEps}; }
 
  private:
   int groups_;
@@ -106,8 +105,9 @@ class ResnetBlock {
   }
 
   Array operator()(const Array& x) const {
-    const Array h = conv2_(norm2_.then_silu(conv1_(norm1_.then_silu(x))));
-    return (conv_shortcut_ ? (*conv_shortcut_)(x) : x) + h;
+    const Array h = conv1_(x, {.norm = norm1_.before_conv()});
+    return conv2_(
+        h, {.norm = norm2_.before_conv(), .residual = conv_shortcut_ ? (*conv_shortcut_)(x) : x});
   }
 
  private:
@@ -215,7 +215,7 @@ class Encoder {
     }
     x = mid_block_(x);
     tap(taps, "enc_mid", x);
-    x = conv_out_(conv_norm_out_.then_silu(x));
+    x = conv_out_(x, {.norm = conv_norm_out_.before_conv()});
     tap(taps, "enc_out", x);
     if (quant_conv_) x = (*quant_conv_)(x);
     tap(taps, "moments", x);
@@ -263,11 +263,11 @@ class Decoder {
     tap(taps, "dec_mid", x);
     for (size_t i = 0; i < up_blocks_.size(); ++i) {
       for (const ResnetBlock& resnet : up_blocks_[i].resnets) x = resnet(x);
-      if (up_blocks_[i].resample) x = (*up_blocks_[i].resample)(upsample_nearest_2x(x));
+      if (up_blocks_[i].resample) x = (*up_blocks_[i].resample)(x, {.upsample = true});
       tap(taps, "dec_up" + std::to_string(i), x);
       mx::eval(x);
     }
-    return conv_out_(conv_norm_out_.then_silu(x));
+    return conv_out_(x, {.norm = conv_norm_out_.before_conv()});
   }
 
  private:
@@ -388,11 +388,11 @@ Array AutoencoderKlFlux2::denormalize(const Array& packed) const {
 
 int64_t AutoencoderKlFlux2::decode_bytes(const AutoencoderKlFlux2Config& config, int64_t width,
                                          int64_t height) {
-  // At full resolution a resnet holds its input, two intermediates and its output; the level before
-  // hands over twice as many channels right after upsampling.
+  // At full resolution a resnet holds its input, its middle and its output or shortcut; the input
+  // of the first has the channels of the level before.
   const auto& widths = config.decoder_block_out_channels;
-  const int64_t channels = std::max(
-      widths.front() * 4, widths.front() * 2 + 2 * widths[std::min<size_t>(1, widths.size() - 1)]);
+  const int64_t channels =
+      2 * widths.front() + std::max(widths.front(), widths[std::min<size_t>(1, widths.size() - 1)]);
   return width * height * channels * static_cast<int64_t>(sizeof(float));
 }
 

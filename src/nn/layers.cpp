@@ -1,5 +1,7 @@
 #include "nn/layers.h"
 
+#include "kernels/embedding.h"
+
 namespace mere {
 
 Linear::Linear(const Weights& weights, const std::string& name, int64_t out, int64_t in, bool bias)
@@ -25,17 +27,28 @@ Array Linear::operator()(const Array& x) const {
   return y;
 }
 
+Array Linear::outputs(const Array& x, int64_t begin, int64_t end) const {
+  const auto rows = [&](const Array& a) {
+    mx::Shape start(a.ndim(), 0);
+    mx::Shape stop = a.shape();
+    start[0] = static_cast<int>(begin);
+    stop[0] = static_cast<int>(end);
+    return mx::slice(a, start, stop);
+  };
+  LinearWeight part{rows(weight_.weight), std::nullopt, std::nullopt, weight_.bits,
+                    weight_.group_size,   end - begin,  weight_.in};
+  if (weight_.quantized()) {
+    part.scales = rows(*weight_.scales);
+    part.biases = rows(*weight_.biases);
+  }
+  return linear(x, part, bias_ ? std::optional(rows(*bias_)) : std::nullopt);
+}
+
 void Linear::add_adapter(const LoraDelta& delta) { adapters_.push_back(delta); }
 
 Embedding::Embedding(const Weights& weights, const std::string& name, int64_t count, int64_t width)
     : table_(weights.get_linear(name, count, width)) {}
 
-Array Embedding::operator()(const Array& ids) const {
-  if (!table_.quantized()) return mx::astype(mx::take(table_.weight, ids, 0), mx::float32);
-  const auto rows = [&](const Array& a) { return mx::take(a, ids, 0); };
-  return mx::dequantize(rows(table_.weight), mx::astype(rows(*table_.scales), mx::float32),
-                        mx::astype(rows(*table_.biases), mx::float32), table_.group_size,
-                        table_.bits);
-}
+Array Embedding::operator()(const Array& ids) const { return embedding(ids, table_); }
 
 }  // namespace mere

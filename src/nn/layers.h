@@ -29,6 +29,9 @@ class Linear {
          bool bias = false);
 
   Array operator()(const Array& x) const;  // [..., in] -> [..., out]
+  // Outputs [begin, end) alone. Only without adapters.
+  Array outputs(const Array& x, int64_t begin, int64_t end) const;
+  bool has_adapters() const { return !adapters_.empty(); }
   void add_adapter(const LoraDelta& delta);
   void clear_adapters() { adapters_.clear(); }
   int64_t out() const { return weight_.out; }

@@ -9,6 +9,11 @@ namespace {
 
 constexpr int kWidths[] = {1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 63, 100, 257, 10001};
 
+TEST(Silu, LargestNegativeNumberGivesZero) {
+  const Floats y = values_of(silu(to_array({-3.4e38F, -1e30F, -101.0F}, {3})));
+  for (const float v : y) EXPECT_LT(std::abs(v), 1e-30F);
+}
+
 TEST(Silu, MatchesReferenceAtEveryTail) {
   for (const int width : kWidths) {
     SCOPED_TRACE(width);
@@ -22,6 +27,70 @@ TEST(Swiglu, MatchesReferenceAtEveryTail) {
     SCOPED_TRACE(half);
     const Floats x = random_floats(3 * 2 * half, 2, -5, 5);
     expect_close(swiglu(to_array(x, {3, 2 * half})), ref::swiglu(x, half), 1e-6, 1e-6);
+  }
+}
+
+constexpr Gelu kForms[] = {Gelu::kErf, Gelu::kTanh};
+
+TEST(Gelu, MatchesReferenceAtEveryTail) {
+  for (const Gelu form : kForms) {
+    for (const int width : kWidths) {
+      SCOPED_TRACE(width);
+      const Floats x = random_floats(3 * width, 20, -15, 15);
+      expect_close(gelu(to_array(x, {3, width}), form), ref::gelu(x, form == Gelu::kTanh), 1e-6,
+                   1e-6);
+    }
+  }
+}
+
+// Where 1 + erf(x / sqrt(2)) has lost all digits.
+TEST(Gelu, KeepsTheDigitsOfTheTail) {
+  Floats x;
+  for (float v = -12; v < 0; v += 0.01F) x.push_back(v);
+  const int count = static_cast<int>(x.size());
+  expect_close(gelu(to_array(x, {count}), Gelu::kErf), ref::gelu(x, false), 2e-5, 1e-36);
+}
+
+// gelu of one half times the other, out of their own definitions.
+TEST(Geglu, MatchesReferenceAtEveryTail) {
+  for (const Gelu form : kForms) {
+    for (const int half : kWidths) {
+      SCOPED_TRACE(half);
+      const Floats first = random_floats(half, 21, -5, 5);
+      const Floats second = random_floats(half, 22, -5, 5);
+      Floats both = first;
+      both.insert(both.end(), second.begin(), second.end());
+      const auto check = [&](GateHalf gate, Floats want, const Floats& value) {
+        for (int i = 0; i < half; ++i) want[i] *= value[i];
+        expect_close(geglu(to_array(both, {1, 2 * half}), form, gate), want, 2e-6, 2e-6);
+      };
+      check(GateHalf::kFirst, ref::gelu(first, form == Gelu::kTanh), second);
+      check(GateHalf::kSecond, ref::gelu(second, form == Gelu::kTanh), first);
+    }
+  }
+}
+
+TEST(Gelu, TakesExtremesAndAnyShape) {
+  const Floats x = {-1e30F, -1000, -89, -14,     -10,   -1e-30F, 0,
+                    1e-30F, 10,    14,  1000.0F, 1e30F, 3e38F,   -3e38F};
+  for (const Gelu form : kForms) {
+    expect_close(gelu(to_array(x, {14}), form), ref::gelu(x, form == Gelu::kTanh), 1e-6, 1e-6);
+    expect_close(gelu(mx::array(2.0F), form), ref::gelu({2.0F}, form == Gelu::kTanh));
+    EXPECT_EQ(values_of(gelu(mx::zeros({0, 4}), form)).size(), 0U);
+    EXPECT_EQ(values_of(geglu(mx::zeros({0, 4}), form, GateHalf::kFirst)).size(), 0U);
+  }
+}
+
+TEST(Gelu, ReadsEveryView) {
+  const mx::array x = random_array({2, 5, 38}, 23, -5, 5);
+  for (const Gelu form : kForms) {
+    const Floats want = ref::gelu(values_of(x), form == Gelu::kTanh);
+    const Floats gated = values_of(geglu(x, form, GateHalf::kSecond));
+    for (const mx::array& view : {inside_wider(x), stored_swapped(x, 0, 1), stored_swapped(x, 1, 2),
+                                  every_other(x), stored_backwards(x, 1), stored_backwards(x, 2)}) {
+      expect_close(gelu(view, form), want, 1e-6, 1e-6);
+      EXPECT_EQ(values_of(geglu(view, form, GateHalf::kSecond)), gated);
+    }
   }
 }
 
@@ -102,6 +171,11 @@ TEST(Activation, KeepsNanAndInf) {
       const mx::array broken = to_array(with_value(x, at, bad), {1, 2, 34});
       EXPECT_FALSE(all_finite(silu(broken))) << bad;
       EXPECT_FALSE(all_finite(swiglu(broken))) << bad;
+      for (const Gelu form : kForms) {
+        EXPECT_FALSE(all_finite(gelu(broken, form))) << bad;
+        EXPECT_FALSE(all_finite(geglu(broken, form, GateHalf::kFirst))) << bad;
+        EXPECT_FALSE(all_finite(geglu(broken, form, GateHalf::kSecond))) << bad;
+      }
       const mx::array fine = to_array(x, {2, 1, 34});
       const mx::array rows = mx::reshape(broken, {2, 1, 34});
       EXPECT_FALSE(all_finite(gated_residual(rows, fine, fine)));
@@ -124,6 +198,16 @@ TEST(Activation, GradientsMatchDifferences) {
   expect_fallback_agrees(silu_op, pair);
   expect_fallback_agrees(swiglu_op, pair);
   expect_fallback_agrees(gated_op, gated);
+  for (const Gelu form : kForms) {
+    const auto gelu_op = [form](const Arrays& in) { return gelu(in[0], form); };
+    expect_gradients(gelu_op, pair, {0});
+    expect_fallback_agrees(gelu_op, pair);
+    for (const GateHalf gate : {GateHalf::kFirst, GateHalf::kSecond}) {
+      const auto geglu_op = [=](const Arrays& in) { return geglu(in[0], form, gate); };
+      expect_gradients(geglu_op, pair, {0});
+      expect_fallback_agrees(geglu_op, pair);
+    }
+  }
 }
 
 TEST(Activation, IsDeterministic) {
@@ -137,6 +221,9 @@ TEST(Activation, RefusesMismatches) {
   EXPECT_THROW(silu(mx::zeros({4}, mx::bfloat16)), std::invalid_argument);
   EXPECT_THROW(swiglu(mx::zeros({5})), std::invalid_argument);
   EXPECT_THROW(swiglu(mx::array(1.0F)), std::invalid_argument);
+  EXPECT_THROW(gelu(mx::zeros({4}, mx::bfloat16), Gelu::kErf), std::invalid_argument);
+  EXPECT_THROW(geglu(mx::zeros({5}), Gelu::kErf, GateHalf::kFirst), std::invalid_argument);
+  EXPECT_THROW(geglu(mx::array(1.0F), Gelu::kErf, GateHalf::kFirst), std::invalid_argument);
   EXPECT_THROW(gated_residual(x, mx::zeros({2, 1, 6}), x), std::invalid_argument);
   EXPECT_THROW(gated_residual(x, mx::zeros({3, 4, 6}), x), std::invalid_argument);
   EXPECT_THROW(gated_residual(x, mx::zeros({1, 1, 5}), x), std::invalid_argument);

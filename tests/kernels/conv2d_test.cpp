@@ -24,6 +24,11 @@ Floats want_of(const mx::array& x, const mx::array& weight, const Floats& bias, 
                      {pad.top, pad.bottom, pad.left, pad.right});
 }
 
+// The error of a long sum grows with its Euclidean norm.
+double tolerance(const ConvCase& c) {
+  return 1e-5 * std::max(10.0, std::sqrt(9.0 * c.kernel * c.kernel * c.in));
+}
+
 class Conv2d : public testing::TestWithParam<ConvCase> {};
 constexpr ConvPadding kSame = {1, 1, 1, 1};
 constexpr ConvPadding kBottomRight = {0, 1, 0, 1};
@@ -38,7 +43,10 @@ INSTANTIATE_TEST_SUITE_P(
                     ConvCase{1, 6, 6, 8, 8, 3, 1, {2, 0, 1, 3}}, ConvCase{1, 9, 9, 4, 8, 3, 3, {}},
                     ConvCase{1, 8, 8, 12, 20, 2, 2, {}},
                     ConvCase{1, 12, 12, 3, 8, 5, 1, {2, 2, 2, 2}},
-                    ConvCase{1, 3, 40, 24, 48, 3, 1, kSame}));
+                    ConvCase{1, 3, 40, 24, 48, 3, 1, kSame}, ConvCase{1, 4, 4, 70, 70, 3, 1, kSame},
+                    ConvCase{2, 45, 49, 2, 5, 3, 1, kSame}, ConvCase{1, 13, 9, 130, 3, 3, 1, kSame},
+                    ConvCase{1, 3, 3, 4, 130, 3, 1, {}}, ConvCase{1, 23, 41, 70, 40, 1, 1, {}},
+                    ConvCase{3, 1, 9, 65, 64, 3, 1, {1, 1, 0, 0}}));
 
 TEST_P(Conv2d, MatchesReferenceInEveryStoredTypeAndOrder) {
   const auto [batch, height, width, in, out, kernel, stride, pad] = GetParam();
@@ -50,10 +58,11 @@ TEST_P(Conv2d, MatchesReferenceInEveryStoredTypeAndOrder) {
     const mx::array stored = mx::contiguous(mx::transpose(dense, {0, 3, 1, 2}));
     const Floats want = want_of(x, dense, bias, stride, pad);
     for (const mx::array& weight : {dense, mx::transpose(stored, {0, 2, 3, 1})}) {
-      expect_close(conv2d(x, weight, to_array(bias, {out}), stride, pad), want, 1e-5, 1e-4);
+      expect_close(conv2d(x, weight, to_array(bias, {out}), stride, pad), want, 1e-5,
+                   tolerance(GetParam()));
     }
     expect_close(conv2d(x, dense, std::nullopt, stride, pad), want_of(x, dense, {}, stride, pad),
-                 1e-5, 1e-4);
+                 1e-5, tolerance(GetParam()));
   }
 }
 
@@ -85,6 +94,84 @@ TEST(Conv2d, ReadsEveryView) {
     const mx::array same = mx::broadcast_to(mx::slice(w, {0, 0, 0, 0}, {1, 3, 3, 7}), w.shape());
     expect_close(conv2d(x, same, std::nullopt, 1, pad), want_of(x, same, {}, 1, pad), 1e-5, 1e-4);
   }
+}
+
+// What the fused forms should give, step by step.
+Floats want_fused(const mx::array& x, const mx::array& weight, const Floats& bias, int stride,
+                  const ConvPadding& pad, const ConvFusion& fusion) {
+  mx::array changed = x;
+  if (fusion.norm) {
+    const ConvNorm& norm = *fusion.norm;
+    changed = to_array(ref::group_norm(values_of(x), values_of(norm.weight), values_of(norm.bias),
+                                       x.shape(0), x.shape(3), norm.groups, norm.eps, true),
+                       x.shape());
+  }
+  if (fusion.upsample) changed = mx::repeat(mx::repeat(changed, 2, 1), 2, 2);
+  Floats want = want_of(changed, weight, bias, stride, pad);
+  if (!fusion.residual) return want;
+  const Floats residual = values_of(*fusion.residual);
+  for (size_t i = 0; i < want.size(); ++i) want[i] += residual.at(i);
+  return want;
+}
+
+ConvNorm random_norm(int channels, int groups, uint32_t seed) {
+  return {random_array({channels}, seed), random_array({channels}, seed + 1), groups, 1e-6F};
+}
+
+TEST_P(Conv2d, FusedFormsMatchReference) {
+  const auto [batch, height, width, in, out, kernel, stride, pad] = GetParam();
+  const mx::array x = random_array({batch, height, width, in}, 320, -2, 3);
+  const mx::array weight = mx::astype(random_array({out, kernel, kernel, in}, 321), mx::bfloat16);
+  const mx::array bias = random_array({out}, 322);
+  const ConvNorm norm = random_norm(in, in % 2 == 0 ? 2 : 1, 323);
+  for (const bool upsample : {false, true}) {
+    const mx::Shape shape =
+        conv2d(upsample ? upsample_nearest_2x(x) : x, weight, bias, stride, pad).shape();
+    const mx::array residual = random_array(shape, 325);
+    for (const ConvFusion& fusion :
+         {ConvFusion{.upsample = upsample}, ConvFusion{.norm = norm, .upsample = upsample},
+          ConvFusion{.upsample = upsample, .residual = residual},
+          ConvFusion{.norm = norm, .upsample = upsample, .residual = residual}}) {
+      expect_close(conv2d(x, weight, bias, stride, pad, fusion),
+                   want_fused(x, weight, values_of(bias), stride, pad, fusion), 1e-5,
+                   tolerance(GetParam()));
+    }
+  }
+}
+
+TEST(Conv2d, FusedFormsReadEveryView) {
+  const mx::array x = random_array({2, 5, 6, 8}, 330);
+  const ConvNorm norm = random_norm(8, 4, 331);
+  for (const int kernel : {1, 3}) {
+    const ConvPadding pad = kernel == 3 ? kSame : ConvPadding{};
+    const mx::array weight = random_array({9, kernel, kernel, 8}, 333);
+    const mx::array residual = random_array({2, 5, 6, 9}, 334);
+    const Floats want = want_fused(x, weight, {}, 1, pad, {.norm = norm, .residual = residual});
+    const auto check = [&](const mx::array& from, const ConvNorm& n, const mx::array& added) {
+      expect_close(conv2d(from, weight, std::nullopt, 1, pad, {.norm = n, .residual = added}), want,
+                   1e-5, 1e-4);
+    };
+    check(inside_wider(x), norm, every_other(residual));
+    check(stored_swapped(x, 1, 3), norm, stored_backwards(residual, 1));
+    check(x, {every_other(norm.weight), stored_backwards(norm.bias, 0), 4, 1e-6F},
+          stored_swapped(residual, 0, 2));
+  }
+}
+
+// Winograd's sums lose digits; the points are chosen so that few are lost (cpu/winograd.h).
+TEST(Conv2d, IsNearlyAsExactAsAPlainSum) {
+  const int channels = 256;
+  const mx::array x = random_array({1, 8, 8, channels}, 340);
+  const mx::array weight = random_array({8, 3, 3, channels}, 341);
+  const Floats want = want_of(x, weight, {}, 1, kSame);
+  const Floats got = values_of(conv2d(x, weight, std::nullopt, 1, kSame));
+  double error = 0;
+  double size = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    error += std::pow(double{got[i]} - want[i], 2);
+    size += std::pow(double{want[i]}, 2);
+  }
+  EXPECT_LT(std::sqrt(error / size), 2e-6);
 }
 
 TEST(Conv2d, KernelNeedNotBeSquare) {
@@ -127,6 +214,43 @@ TEST(Conv2d, GradientsMatchDifferences) {
   }
 }
 
+TEST(Conv2d, FusedFormsKeepNanAndInf) {
+  const Floats x = random_floats(5 * 5 * 16, 350);
+  const mx::array weight = random_array({18, 3, 3, 16}, 351);
+  const ConvNorm norm = random_norm(16, 4, 352);
+  const Floats residual = random_floats(5 * 5 * 18, 354);
+  const auto run = [&](const Floats& from, const Floats& added) {
+    return conv2d(to_array(from, {1, 5, 5, 16}), weight, std::nullopt, 1, kSame,
+                  {.norm = norm, .residual = to_array(added, {1, 5, 5, 18})});
+  };
+  EXPECT_TRUE(all_finite(run(x, residual)));
+  for (const float bad : {kNan, kInf, -kInf, 1e30F}) {
+    EXPECT_FALSE(all_finite(run(with_value(x, 211, bad), residual)));
+    if (bad == 1e30F) continue;
+    EXPECT_FALSE(all_finite(run(x, with_value(residual, 449, bad))));
+  }
+}
+
+TEST(Conv2d, FusedGradientsMatchDifferences) {
+  for (const int kernel : {1, 3}) {
+    const ConvPadding pad = kernel == 3 ? kSame : ConvPadding{};
+    const auto op = [&](const Arrays& in) {
+      return conv2d(
+          in[0], in[1], in[2], 1, pad,
+          {.norm = ConvNorm{in[3], in[4], 2, 1e-3F}, .upsample = true, .residual = in[5]});
+    };
+    const Arrays inputs = {
+        random_array({1, 2, 2, 4}, 360), random_array({2, kernel, kernel, 4}, 361),
+        random_array({2}, 362),          random_array({4}, 363),
+        random_array({4}, 364),          random_array({1, 4, 4, 2}, 365)};
+    expect_gradients(op, inputs, {0, 1, 2, 3, 4, 5}, 1e-2);
+    const auto of_x = [&](const Arrays& in) {
+      return op({in[0], inputs[1], inputs[2], inputs[3], inputs[4], in[1]});
+    };
+    expect_fallback_agrees(of_x, {inputs[0], inputs[5]});
+  }
+}
+
 TEST(Conv2d, IsDeterministic) {
   const mx::array weight = random_array({40, 3, 3, 24}, 313);
   expect_deterministic(
@@ -145,6 +269,17 @@ TEST(Conv2d, RefusesMismatches) {
   EXPECT_THROW(conv2d(mx::astype(x, mx::bfloat16), w, std::nullopt, 1, {}), std::invalid_argument);
   EXPECT_THROW(conv2d(x, mx::astype(w, mx::int32), std::nullopt, 1, {}), std::invalid_argument);
   EXPECT_THROW(conv2d(x, mx::zeros({0, 3, 3, 3}), std::nullopt, 1, {}), std::invalid_argument);
+  const auto refuses = [&](const ConvFusion& fusion) {
+    EXPECT_THROW(conv2d(x, w, std::nullopt, 1, {}, fusion), std::invalid_argument);
+  };
+  const mx::array one = mx::ones({3});
+  refuses({.norm = ConvNorm{one, one, 2, 1e-6F}});
+  refuses({.norm = ConvNorm{one, one, 0, 1e-6F}});
+  refuses({.norm = ConvNorm{one, mx::ones({2}), 3, 1e-6F}});
+  refuses({.norm = ConvNorm{mx::astype(one, mx::float16), one, 3, 1e-6F}});
+  refuses({.residual = mx::zeros({1, 2, 2, 3})});
+  refuses({.upsample = true, .residual = mx::zeros({1, 2, 2, 5})});
+  refuses({.residual = mx::zeros({1, 2, 2, 5}, mx::float16)});
 }
 
 TEST(UpsampleNearest2x, RepeatsEveryPixel) {

@@ -4,6 +4,7 @@
 
 #include "arrays.h"
 
+#include "kernels/precision.h"
 #include "kernels/ref/reference.h"
 
 namespace mere::test {
@@ -261,6 +262,72 @@ TEST(Linear, RefusesMismatches) {
   EXPECT_THROW(linear(x, dense, mx::zeros({4})), std::invalid_argument);
   EXPECT_THROW(linear(x, dense_weight(mx::zeros({3, 64}, mx::int32))), std::invalid_argument);
   EXPECT_THROW(linear(mx::zeros({2, 0}), dense_weight(mx::zeros({3, 0}))), std::invalid_argument);
+}
+
+// The fast products, compared with exact ones by their error relative to the result.
+class LinearAuto : public testing::Test {
+ protected:
+  void SetUp() override { set_precision(Precision::kAuto); }
+  void TearDown() override { set_precision(Precision::kFloat32); }
+
+  static double error_of(const mx::array& got, const Floats& want) {
+    const Floats values = values_of(got);
+    double error = 0;
+    double norm = 0;
+    for (size_t i = 0; i < want.size(); ++i) {
+      error += std::pow(double{values[i]} - want[i], 2);
+      norm += std::pow(double{want[i]}, 2);
+    }
+    return std::sqrt(error / norm);
+  }
+};
+
+double auto_limit() {
+  const std::string type = compute_type();
+  return type == "bfloat16" ? 8e-3 : type == "int16" ? 3e-4 : 2e-6;
+}
+
+TEST_F(LinearAuto, KeepsItsPromiseForBfloat16) {
+  for (const auto [rows, in, out] : {LinearCase{1, 128, 40}, LinearCase{8, 320, 33},
+                                     LinearCase{9, 64, 17}, LinearCase{130, 1280, 99}}) {
+    const mx::array x = random_array({rows, in}, 130);
+    const mx::array weight = mx::astype(random_array({out, in}, 131), mx::bfloat16);
+    const Floats bias = random_floats(out, 132);
+    EXPECT_LT(
+        error_of(linear(x, dense_weight(weight), to_array(bias, {out})), want_of(x, weight, bias)),
+        auto_limit());
+  }
+}
+
+TEST_F(LinearAuto, LeavesFloat32Exact) {
+  const mx::array x = random_array({20, 128}, 133);
+  const mx::array weight = random_array({30, 128}, 134);
+  EXPECT_LT(error_of(linear(x, dense_weight(weight)), want_of(x, weight)), 2e-6);
+}
+
+TEST_F(LinearAuto, KeepsItsPromiseForCodes) {
+  for (const int bits : {2, 3, 4, 5, 6, 8}) {
+    for (const int group : {32, 64, 128}) {
+      for (const int rows : {1, 7, 9, 70}) {
+        const mx::array x = random_array({rows, 256}, 135);
+        const auto parts = mx::quantize(random_array({50, 256}, 136), group, bits);
+        LinearWeight weight{parts[0], parts[1], parts[2], bits, group, 50, 256};
+        const mx::array wide = mx::dequantize(parts[0], parts[1], parts[2], group, bits);
+        EXPECT_LT(error_of(linear(x, weight), want_of(x, wide)), auto_limit())
+            << bits << " bits, group " << group << ", rows " << rows;
+      }
+    }
+  }
+}
+
+TEST_F(LinearAuto, WhatIsNotFiniteStaysSeen) {
+  for (const int rows : {1, 12}) {
+    Floats values = random_floats(rows * 128, 137);
+    values[5] = kInf;
+    const mx::array weight = mx::astype(random_array({10, 128}, 138), mx::bfloat16);
+    const Floats y = values_of(linear(to_array(values, {rows, 128}), dense_weight(weight)));
+    for (int i = 0; i < rows * 10; ++i) EXPECT_EQ(std::isfinite(y[i]), i >= 10) << i;
+  }
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 
 #include "core/error.h"
 #include "families/klein/references.h"
+#include "kernels/buffer_cache.h"
+#include "kernels/concat.h"
 #include "tensor/check.h"
 #include "tensor/host_rng.h"
 
@@ -110,8 +112,9 @@ PromptEmbedding Pipeline::encode_prompts(const std::vector<std::string>& prompts
                                             array_from(valid, {batch}), states, &progress);
   std::vector<Array> parts;
   for (const int64_t layer : layers) parts.push_back(out.states.at(layer));
-  out.embeds = mx::concatenate(parts, 2);
+  out.embeds = concat(parts, 2);
   check_finite(out.embeds, "the text encoder");
+  clear_buffer_cache();
   return out;
 }
 
@@ -158,7 +161,7 @@ Array Pipeline::denoise(const DenoiseRequest& request, Progress& progress) {
     const int rows = text.shape(0);
     Array hidden = repeat_batch(latents, rows);
     if (request.references) {
-      hidden = mx::concatenate({hidden, repeat_batch(request.references->tokens, rows)}, 1);
+      hidden = concat({hidden, repeat_batch(request.references->tokens, rows)}, 1);
     }
     const Array v = transformer()({.hidden_states = hidden,
                                    .encoder_hidden_states = text,
@@ -199,6 +202,7 @@ Array Pipeline::denoise(const DenoiseRequest& request, Progress& progress) {
     if (request.on_step) request.on_step(step, latents);
   }
   progress.report(Stage::kDenoising, total, total);
+  clear_buffer_cache();  // the decoder's sizes are others
   return latents;
 }
 

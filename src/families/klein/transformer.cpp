@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "kernels/activation.h"
 #include "kernels/attention.h"
+#include "kernels/concat.h"
 #include "kernels/norm.h"
 #include "kernels/rope.h"
 #include "nn/timestep_embedding.h"
@@ -176,14 +177,18 @@ Array Transformer::heads(const Array& x) const {
                          static_cast<int>(config_.attention_head_dim)});
 }
 
-// q, k, v [B, L, H, D], q and k normed -> [B, L, hidden]
+// q [B, L, H, D] for the last L of the tokens, k and v for all, q and k normed -> [B, L, hidden]
 Array Transformer::attend(const Array& q, const Array& k, const Array& v,
                           const RotaryTables& rotary) const {
   const auto by_head = [](const Array& x) { return mx::transpose(x, {0, 2, 1, 3}); };
+  const auto rotate = [&](const Array& x) {
+    const auto angles = [&](const Array& table) {
+      return mx::slice(table, {table.shape(0) - x.shape(1), 0}, table.shape());
+    };
+    return rope(by_head(x), angles(rotary.cos), angles(rotary.sin), RopePairs::kAdjacent);
+  };
   const float scale = 1.0F / std::sqrt(static_cast<float>(config_.attention_head_dim));
-  const Array y =
-      attention(rope(by_head(q), rotary.cos, rotary.sin, RopePairs::kAdjacent),
-                rope(by_head(k), rotary.cos, rotary.sin, RopePairs::kAdjacent), by_head(v), scale);
+  const Array y = attention(rotate(q), rotate(k), by_head(v), scale);
   return mx::reshape(by_head(y), {q.shape(0), q.shape(1), -1});
 }
 
@@ -193,9 +198,7 @@ void Transformer::run_double(const DoubleBlock& block, const Modulation& img_mod
   const float eps = config_.eps;
   const Array img_in = layer_norm_modulated(img, img_mod.scale(0), img_mod.shift(0), eps);
   const Array txt_in = layer_norm_modulated(txt, txt_mod.scale(0), txt_mod.shift(0), eps);
-  const auto joint = [](const Array& text, const Array& image) {
-    return mx::concatenate({text, image}, 1);
-  };
+  const auto joint = [](const Array& text, const Array& image) { return concat({text, image}, 1); };
   const Array q = joint(rms_norm(heads(block.add_q_proj(txt_in)), block.norm_added_q, eps),
                         rms_norm(heads(block.to_q(img_in)), block.norm_q, eps));
   const Array k = joint(rms_norm(heads(block.add_k_proj(txt_in)), block.norm_added_k, eps),
@@ -214,16 +217,29 @@ void Transformer::run_double(const DoubleBlock& block, const Modulation& img_mod
 }
 
 Array Transformer::run_single(const SingleBlock& block, const Modulation& mod,
-                              const RotaryTables& rotary, const Array& x) const {
+                              const RotaryTables& rotary, const Array& x,
+                              int64_t first_token) const {
   const int64_t hidden = config_.hidden();
   const Array in = layer_norm_modulated(x, mod.scale(0), mod.shift(0), config_.eps);
-  const Array qkv_mlp = block.to_qkv_mlp_proj(in);  // [B, L, 3 hidden + 2 mlp]
-  const Array q = rms_norm(heads(columns(qkv_mlp, 0, hidden)), block.norm_q, config_.eps);
-  const Array k = rms_norm(heads(columns(qkv_mlp, hidden, 2 * hidden)), block.norm_k, config_.eps);
-  const Array v = heads(columns(qkv_mlp, 2 * hidden, 3 * hidden));
-  const Array mlp = swiglu(columns(qkv_mlp, 3 * hidden, qkv_mlp.shape(2)));
-  const Array y = mx::concatenate({attend(q, k, v, rotary), mlp}, 2);
-  return gated_residual(x, mod.gate(0), block.to_out(y));
+  const auto attend_and_mix = [&](const Array& q, const Array& k, const Array& v, const Array& mlp,
+                                  const Array& residual) {
+    const Array y = attend(rms_norm(heads(q), block.norm_q, config_.eps),
+                           rms_norm(heads(k), block.norm_k, config_.eps), heads(v), rotary);
+    return gated_residual(residual, mod.gate(0), block.to_out(concat({y, swiglu(mlp)}, 2)));
+  };
+  const Linear& proj = block.to_qkv_mlp_proj;
+  if (first_token > 0 && !proj.has_adapters()) {
+    const Array kv = proj.outputs(in, hidden, 3 * hidden);
+    const Array last = tokens(in, first_token, in.shape(1));
+    return attend_and_mix(
+        proj.outputs(last, 0, hidden), columns(kv, 0, hidden), columns(kv, hidden, 2 * hidden),
+        proj.outputs(last, 3 * hidden, proj.out()), tokens(x, first_token, x.shape(1)));
+  }
+  const Array qkv_mlp = proj(in);  // [B, L, 3 hidden + 2 mlp]
+  const Array y = attend_and_mix(columns(qkv_mlp, 0, hidden), columns(qkv_mlp, hidden, 2 * hidden),
+                                 columns(qkv_mlp, 2 * hidden, 3 * hidden),
+                                 columns(qkv_mlp, 3 * hidden, qkv_mlp.shape(2)), x);
+  return tokens(y, first_token, y.shape(1));
 }
 
 Array Transformer::operator()(const TransformerInput& input, const Progress* progress,
@@ -255,14 +271,18 @@ Array Transformer::operator()(const TransformerInput& input, const Progress* pro
     mx::eval(img, txt);
     check();
   }
-  Array x = mx::concatenate({txt, img}, 1);  // [B, L + N, hidden]
+  Array x = concat({txt, img}, 1);  // [B, L + N, hidden]
+  const int64_t text_tokens = txt.shape(1);
   for (size_t i = 0; i < single_transformer_blocks_.size(); ++i) {
-    x = run_single(single_transformer_blocks_[i], single_mod, input.rotary, x);
+    // The text is not read after the last block. Golden tests look at it there.
+    const bool last = i + 1 == single_transformer_blocks_.size();
+    const int64_t first_token = last && taps == nullptr ? text_tokens : 0;
+    x = run_single(single_transformer_blocks_[i], single_mod, input.rotary, x, first_token);
     tap(taps, "single" + std::to_string(i) + "_joint", x);
     mx::eval(x);
     check();
   }
-  img = tokens(x, txt.shape(1), x.shape(1));
+  img = tokens(x, x.shape(1) - img.shape(1), x.shape(1));
   const Array final_mod = norm_out_(active);  // [B, 1, 2 hidden]: scale, shift
   img =
       layer_norm_modulated(img, columns(final_mod, 0, config_.hidden()),

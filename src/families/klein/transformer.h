@@ -74,8 +74,9 @@ class Transformer {
   static SingleBlock read_single(const TransformerConfig& c, const Weights& w, int64_t index);
   void run_double(const DoubleBlock& block, const Modulation& img_mod, const Modulation& txt_mod,
                   const RotaryTables& rotary, Array& img, Array& txt) const;
+  // x [B, L, hidden] -> tokens from `first_token` on, the only ones that are computed in full.
   Array run_single(const SingleBlock& block, const Modulation& mod, const RotaryTables& rotary,
-                   const Array& x) const;
+                   const Array& x, int64_t first_token) const;
   Array heads(const Array& x) const;
   Array attend(const Array& q, const Array& k, const Array& v, const RotaryTables& rotary) const;
   std::map<std::string, Linear*> modules();

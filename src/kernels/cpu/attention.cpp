@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/cpu/onednn.h"
+#include "kernels/cpu/gemm.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention.cpp"
@@ -34,10 +34,22 @@ float RowMax(const float* scores, int64_t count) {
   return most;
 }
 
-// e^x for x <= 0; a NaN stays one, which hn::Exp turns into 0.
+// e^x for x <= 0 to 1e-7, 0 below -87; a NaN stays one. Half the work of hn::Exp, which takes any
+// x.
 template <class D, class V = hn::Vec<D>>
-V ExpOrNaN(D d, V x) {
-  return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x));
+HWY_INLINE V ExpOfNegative(D d, V x) {
+  const hn::RebindToSigned<D> di;
+  const V n = hn::Round(hn::Mul(x, hn::Set(d, 1.44269504F)));
+  // ln 2 in two parts: n times the first has no rounding.
+  V r = hn::NegMulAdd(n, hn::Set(d, 0.693359375F), x);
+  r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4F), r);
+  V p = hn::Set(d, 1.0F / 720);
+  for (const float c : {1.0F / 120, 1.0F / 24, 1.0F / 6, 0.5F, 1.0F, 1.0F}) {
+    p = hn::MulAdd(p, r, hn::Set(d, c));
+  }
+  const auto power = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, n), hn::Set(di, 127)));
+  const V y = hn::Mul(p, hn::BitCast(d, power));
+  return hn::IfThenElse(hn::Lt(x, hn::Set(d, -87.0F)), hn::Zero(d), y);
 }
 
 // scores[i] = exp(scores[i] * scale - top); returns their sum.
@@ -49,14 +61,14 @@ float ExpRow(float* scores, int64_t count, float scale, float top) {
   auto sums = hn::Zero(d);
   int64_t i = 0;
   for (; i + lanes <= count; i += lanes) {
-    const auto e = ExpOrNaN(d, hn::MulAdd(hn::LoadU(d, scores + i), factor, offset));
+    const auto e = ExpOfNegative(d, hn::MulAdd(hn::LoadU(d, scores + i), factor, offset));
     hn::StoreU(e, d, scores + i);
     sums = hn::Add(sums, e);
   }
   float sum = hn::GetLane(hn::SumOfLanes(d, sums));
   const hn::CappedTag<float, 1> one;
   for (; i < count; ++i) {
-    const auto e = ExpOrNaN(
+    const auto e = ExpOfNegative(
         one, hn::MulAdd(hn::LoadU(one, scores + i), hn::Set(one, scale), hn::Set(one, -top)));
     hn::StoreU(e, one, scores + i);
     sum += hn::GetLane(e);
@@ -81,7 +93,12 @@ HWY_EXPORT(RowMax);
 HWY_EXPORT(ExpRow);
 HWY_EXPORT(ScaleRow);
 
-constexpr int64_t kTileKeys = 256;
+constexpr int64_t kTileKeys = kAttentionTileKeys;
+
+int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
+
+// Values of a full tile of packed values, and room enough for one of packed keys.
+int64_t packed_tile_size(int64_t depth) { return kTileKeys * round_up(depth, gemm_tile().columns); }
 
 // Folds one tile of scores of a query into its running softmax: scores become probabilities
 // relative to the new maximum, and the accumulated output is rescaled to it.
@@ -99,31 +116,67 @@ void fold_row(float* scores, int64_t seen, int64_t width, float scale, float& to
   sum += HWY_DYNAMIC_DISPATCH(ExpRow)(scores, seen, scale, top);
 }
 
+// c += a b, where the panels of b have room for more keys than the `width` that a has.
+void multiply_values(const float* a, const float* b, int64_t width, int64_t packed, int64_t rows,
+                     int64_t depth, float* c) {
+  const int64_t lanes = gemm_tile().columns;
+  for (int64_t d = 0; d < depth; d += lanes, b += packed * lanes) {
+    multiply_packed(a, b, width, rows, std::min(lanes, depth - d), c + d, depth, true);
+  }
+}
+
 }  // namespace
 
+int64_t attention_packed_size(int64_t keys, int64_t depth) {
+  return round_up(keys, kTileKeys) / kTileKeys * packed_tile_size(depth);
+}
+
+void attention_pack_tile(const AttentionHead& head, int64_t first) {
+  const int64_t lanes = gemm_tile().columns;
+  const int64_t width = std::min(kTileKeys, head.keys - first);
+  const int64_t at = first / kTileKeys * packed_tile_size(head.depth);
+  pack_rows(Stored::kFloat32, head.k + first * head.k_stride, head.k_stride, width, head.depth,
+            lanes, head.packed_k + at);
+  pack_columns(head.v + first * head.v_stride, head.v_stride, head.depth, width, lanes,
+               head.packed_v + at);
+}
+
 void attention_tile(const AttentionHead& head, int64_t first, int64_t count) {
+  const int64_t lanes = gemm_tile().rows;
+  const int64_t rows = round_up(count, lanes);
   std::array<float, kAttentionTileQueries> tops{};
   std::array<float, kAttentionTileQueries> sums{};
   tops.fill(-std::numeric_limits<float>::infinity());
-  std::vector<float> scores(static_cast<size_t>(count * kTileKeys));
-  std::vector<float> accumulated(static_cast<size_t>(count * head.depth));
+  // One allocation: packed queries, scores, packed scores, sums of values.
+  std::vector<float> memory(
+      static_cast<size_t>(rows * (head.depth + 2 * kTileKeys) + count * head.depth));
+  float* const packed_q = memory.data();
+  float* const scores = packed_q + rows * head.depth;
+  float* const packed_scores = scores + rows * kTileKeys;
+  float* const accumulated = packed_scores + rows * kTileKeys;
+  pack_rows(Stored::kFloat32, head.q + first * head.q_stride, head.q_stride, count, head.depth,
+            lanes, packed_q);
   const int64_t last_key = head.causal ? std::min(head.valid_keys, first + count) : head.valid_keys;
   for (int64_t key = 0; key < last_key; key += kTileKeys) {
+    // As the tile was packed, which may hold keys that are not seen.
+    const int64_t packed = std::min(kTileKeys, head.keys - key);
     const int64_t width = std::min(kTileKeys, last_key - key);
-    sgemm(true, count, width, head.depth, head.q + first * head.q_stride, head.q_stride,
-          head.k + key * head.k_stride, head.k_stride, 0.0F, scores.data(), kTileKeys);
+    const int64_t at = key / kTileKeys * packed_tile_size(head.depth);
+    multiply_packed(packed_q, head.packed_k + at, head.depth, count, width, scores, kTileKeys,
+                    false);
     for (int64_t i = 0; i < count; ++i) {
       const int64_t limit =
           head.causal ? std::min(head.valid_keys, first + i + 1) : head.valid_keys;
       const int64_t seen = std::clamp<int64_t>(limit - key, 0, width);
-      fold_row(scores.data() + i * kTileKeys, seen, width, head.scale, tops[i], sums[i],
-               accumulated.data() + i * head.depth, head.depth);
+      fold_row(scores + i * kTileKeys, seen, width, head.scale, tops[i], sums[i],
+               accumulated + i * head.depth, head.depth);
     }
-    sgemm(false, count, head.depth, width, scores.data(), kTileKeys, head.v + key * head.v_stride,
-          head.v_stride, 1.0F, accumulated.data(), head.depth);
+    pack_rows(Stored::kFloat32, scores, kTileKeys, count, width, lanes, packed_scores);
+    multiply_values(packed_scores, head.packed_v + at, width, packed, count, head.depth,
+                    accumulated);
   }
   for (int64_t i = 0; i < count; ++i) {
-    const float* from = accumulated.data() + i * head.depth;
+    const float* from = accumulated + i * head.depth;
     float* to = head.out + (first + i) * head.out_stride;
     // A query that sees no key gives zeros; a NaN sum stays one for the check that follows.
     const float inverse = sums[i] == 0.0F ? 0.0F : 1.0F / sums[i];

@@ -1,4 +1,4 @@
-// Attention over tiles for one batch and head.
+// Attention over tiles for one batch and head, with keys and values packed once for all queries.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,20 @@ struct AttentionHead {
   float scale;
   bool causal;
   int64_t valid_keys;  // keys at and after this are not seen
+  float* packed_k;  // attention_packed_size(keys, depth) values each; heads that share keys share
+  float* packed_v;  // them
 };
 
-// Rows of queries handled together; callers split work in multiples of it.
-inline constexpr int64_t kAttentionTileQueries = 64;
+// Rows of queries, and of keys, handled together; callers split work in multiples of them.
+inline constexpr int64_t kAttentionTileQueries = 84;  // whole panels for tiles of 6, 12 and 14 rows
+inline constexpr int64_t kAttentionTileKeys = 256;
 
-// Queries [first, first + count), count <= kAttentionTileQueries.
+int64_t attention_packed_size(int64_t keys, int64_t depth);
+
+// Fills one tile of packed_k and packed_v, keys from `first` on.
+void attention_pack_tile(const AttentionHead& head, int64_t first);
+
+// Queries [first, first + count), count <= kAttentionTileQueries. Needs every tile of keys packed.
 void attention_tile(const AttentionHead& head, int64_t first, int64_t count);
 
 }  // namespace mere::cpu

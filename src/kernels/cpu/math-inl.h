@@ -16,10 +16,10 @@ namespace hn = hwy::HWY_NAMESPACE;
 // x / (1 + e^-x)
 template <class D, class V = hn::Vec<D>>
 V Silu(D d, V x) {
-  // e^88 is the last power float32 holds; below -88 the result is 0 to 1e-37.
-  const V bounded = hn::Max(x, hn::Set(d, -88.0F));
-  const V e = hn::Exp(d, hn::Neg(bounded));
-  return hn::Div(x, hn::Add(hn::Set(d, 1.0F), e));
+  // Where e^-x leaves float32 the quotient is 0; beyond e^88 it would not be for the largest x.
+  const V e = hn::Exp(d, hn::Min(hn::Neg(x), hn::Set(d, 88.0F)));
+  const V y = hn::Div(x, hn::Add(hn::Set(d, 1.0F), e));
+  return hn::IfThenElse(hn::Lt(x, hn::Set(d, -100.0F)), hn::Mul(x, hn::Zero(d)), y);
 }
 
 // Calls body(offset, tag) over [0, count): full vectors, then single lanes.

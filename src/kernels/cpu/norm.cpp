@@ -1,7 +1,9 @@
 #include "kernels/cpu/norm.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/norm.cpp"
@@ -118,6 +120,8 @@ void ScaleShiftRows(const float* x, const float* scale, const float* shift, bool
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include "kernels/cpu/parallel.h"
+
 namespace mere::cpu {
 
 HWY_EXPORT(RmsNormRow);
@@ -136,6 +140,44 @@ void layer_norm_row(const float* x, const float* scale, const float* shift, floa
 
 void channel_sums(const float* x, int64_t rows, int64_t channels, double* sums) {
   HWY_DYNAMIC_DISPATCH(ChannelSums)(x, rows, channels, sums);
+}
+
+void group_norm_factors(const float* x, int64_t pixels, int64_t channels, int64_t groups, float eps,
+                        const float* weight, const float* bias, float* scale, float* shift) {
+  // Fixed slices whose sums are added in order: the result does not depend on the threads.
+  constexpr int64_t kSlicePixels = 1024;
+  const int64_t slices = (pixels + kSlicePixels - 1) / kSlicePixels;
+  std::vector<double> sums(static_cast<size_t>(slices * channels * 2), 0.0);
+  parallel_for(slices, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t slice = begin; slice < end; ++slice) {
+      const int64_t first = slice * kSlicePixels;
+      channel_sums(x + first * channels, std::min(kSlicePixels, pixels - first), channels,
+                   sums.data() + slice * channels * 2);
+    }
+  });
+  for (int64_t slice = 1; slice < slices; ++slice) {
+    for (int64_t i = 0; i < channels * 2; ++i) sums[i] += sums[slice * channels * 2 + i];
+  }
+  const int64_t per_group = channels / groups;
+  for (int64_t first = 0; first < channels; first += per_group) {
+    double sum = 0;
+    double squares = 0;
+    for (int64_t c = first; c < first + per_group; ++c) {
+      sum += sums[c];
+      squares += sums[channels + c];
+    }
+    const auto count = static_cast<double>(pixels * per_group);
+    const double mean = sum / count;
+    const double variance = std::max(squares / count - mean * mean, 0.0);  // keeps a NaN
+    const double factor = variance <= std::numeric_limits<float>::max()
+                              ? 1.0 / std::sqrt(variance + eps)
+                              : std::numeric_limits<double>::quiet_NaN();
+    for (int64_t c = first; c < first + per_group; ++c) {
+      const double gain = factor * weight[c];
+      scale[c] = static_cast<float>(gain);
+      shift[c] = static_cast<float>(bias[c] - mean * gain);
+    }
+  }
 }
 
 void scale_shift_rows(const float* x, const float* scale, const float* shift, bool silu,

@@ -57,6 +57,36 @@ void sgemm(bool transpose_b, int64_t m, int64_t n, int64_t k, const float* a, in
   if (status != dnnl_success) throw std::runtime_error("oneDNN sgemm failed");
 }
 
+bool has_bf16_gemm() {
+  configure();
+  const auto isa = static_cast<unsigned>(dnnl_get_effective_cpu_isa());
+  constexpr auto kNeeded = static_cast<unsigned>(dnnl_cpu_isa_avx512_core_bf16);
+  return (isa & kNeeded) == kNeeded;
+}
+
+void bf16_gemm(int64_t m, int64_t n, int64_t k, const uint16_t* a, int64_t lda, const uint16_t* b,
+               int64_t ldb, float* c, int64_t ldc) {
+  configure();
+  using Type = dnnl::memory::data_type;
+  const dnnl::memory::desc src({m, k}, Type::bf16, dnnl::memory::dims{lda, 1});
+  const dnnl::memory::desc weight({k, n}, Type::bf16, dnnl::memory::dims{1, ldb});
+  const dnnl::memory::desc dst({m, n}, Type::f32, dnnl::memory::dims{ldc, 1});
+#if DNNL_VERSION_MAJOR >= 3
+  const dnnl::matmul::primitive_desc description(cpu_engine(), src, weight, dst);
+#else
+  const dnnl::matmul::primitive_desc description({src, weight, dst}, cpu_engine());
+#endif
+  dnnl::stream stream(cpu_engine());
+  const auto wrap = [](const dnnl::memory::desc& desc, const void* data) {
+    return dnnl::memory(desc, cpu_engine(), const_cast<void*>(data));
+  };
+  dnnl::matmul(description)
+      .execute(stream, {{DNNL_ARG_SRC, wrap(src, a)},
+                        {DNNL_ARG_WEIGHTS, wrap(weight, b)},
+                        {DNNL_ARG_DST, wrap(dst, c)}});
+  stream.wait();
+}
+
 void conv2d(const ConvShape& s, const float* src, const float* weight, const float* bias,
             float* dst) {
   configure();

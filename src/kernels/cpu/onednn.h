@@ -14,6 +14,14 @@ void onednn_cap_avx2();
 void sgemm(bool transpose_b, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda,
            const float* b, int64_t ldb, float beta, float* c, int64_t ldc);
 
+// Whether the processor multiplies bfloat16 faster than float32 (AVX512-BF16 or AMX).
+bool has_bf16_gemm();
+
+// Row-major C[m, n] (row stride ldc) = A[m, k] * B^T for bfloat16 A (row stride lda) and B [n, k]
+// (row stride ldb). Float32 sums and result.
+void bf16_gemm(int64_t m, int64_t n, int64_t k, const uint16_t* a, int64_t lda, const uint16_t* b,
+               int64_t ldb, float* c, int64_t ldc);
+
 struct ConvShape {
   int64_t batch, in_height, in_width, in_channels;
   int64_t out_height, out_width, out_channels;

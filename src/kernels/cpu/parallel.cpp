@@ -1,6 +1,7 @@
 #include "kernels/cpu/parallel.h"
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <cstdlib>
 #include <exception>
@@ -51,6 +52,11 @@ void configure() {
   (void)threads_set;
 }
 
+int64_t max_threads() {
+  configure();
+  return omp_get_max_threads();
+}
+
 const char* wrong_environment() {
   if (threads_wanted() < 0) return "MERERUN_THREADS";
   const char* isa = std::getenv("MERERUN_CPU_ISA");
@@ -79,6 +85,14 @@ void parallel_for(int64_t count, int64_t grain,
     }
   }
   if (failure) std::rethrow_exception(failure);
+}
+
+void parallel_tasks(int64_t count, int64_t grain, const std::function<void(int64_t task)>& body) {
+  std::atomic<int64_t> next{0};
+  const int64_t threads = std::min(count / std::max<int64_t>(1, grain), max_threads());
+  parallel_for(std::max<int64_t>(1, threads), 1, [&](int64_t, int64_t) {
+    for (int64_t task = next++; task < count; task = next++) body(task);
+  });
 }
 
 }  // namespace mere::cpu

@@ -11,6 +11,9 @@ namespace mere::cpu {
 // Highway). Idempotent; every kernel calls it before its first work.
 void configure();
 
+// Threads that a loop may use.
+int64_t max_threads();
+
 // The name of a variable above that holds something else than it may, or nullptr.
 const char* wrong_environment();
 
@@ -18,5 +21,10 @@ const char* wrong_environment();
 // When bodies throw, the first exception is thrown again after all have ended.
 void parallel_for(int64_t count, int64_t grain,
                   const std::function<void(int64_t begin, int64_t end)>& body);
+
+// Runs body(task) for every task in [0, count), each thread taking the next one as it gets free:
+// threads that other programs slow down do less. A thread is worth `grain` tasks at least.
+// Otherwise like parallel_for.
+void parallel_tasks(int64_t count, int64_t grain, const std::function<void(int64_t task)>& body);
 
 }  // namespace mere::cpu

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numbers>
 
 namespace mere::ref {
 
@@ -32,6 +34,31 @@ Floats dequantize(const std::vector<uint32_t>& codes, const Floats& scales, cons
       const int64_t group = r * (columns / group_size) + c / group_size;
       y.push_back(static_cast<float>(code) * scales[group] + biases[group]);
     }
+  }
+  return y;
+}
+
+Affine quantize(const Floats& x, int bits, int64_t group_size) {
+  Affine y;
+  const auto most_code = static_cast<float>((1 << bits) - 1);
+  for (size_t first = 0; first < x.size(); first += group_size) {
+    const auto [low, high] = std::minmax_element(x.begin() + first, x.begin() + first + group_size);
+    float scale = std::max((*high - *low) / most_code, 1e-7F);
+    float bias = *low;
+    if (bits > 1) {
+      const bool from_low = std::fabs(*low) > std::fabs(*high);
+      const float edge = from_low ? *low : *high;
+      if (!from_low) scale = -scale;
+      const float steps = std::rint(edge / scale);
+      bias = steps != 0 ? edge : 0;
+      if (steps != 0) scale = edge / steps;
+    }
+    for (int64_t i = 0; i < group_size; ++i) {
+      const float code = std::clamp(std::rint((x[first + i] - bias) / scale), 0.0F, most_code);
+      y.codes.push_back(static_cast<uint32_t>(code));
+    }
+    y.scales.push_back(scale);
+    y.biases.push_back(bias);
   }
   return y;
 }
@@ -128,6 +155,46 @@ Floats group_norm(const Floats& x, const Floats& weight, const Floats& bias, int
   return y;
 }
 
+Floats softmax(const Floats& x, int64_t width) {
+  Floats y;
+  for (size_t row = 0; row < x.size(); row += width) {
+    double top = -std::numeric_limits<double>::infinity();
+    double total = 0;
+    for (int64_t i = 0; i < width; ++i) top = std::max(top, double{x[row + i]});
+    if (std::isinf(top) && top < 0) top = 0;
+    for (int64_t i = 0; i < width; ++i) total += std::exp(x[row + i] - top);
+    for (int64_t i = 0; i < width; ++i) {
+      y.push_back(total == 0 ? 0.0F : static_cast<float>(std::exp(x[row + i] - top) / total));
+    }
+  }
+  return y;
+}
+
+std::vector<int32_t> top_k(const Floats& x, int64_t width, int64_t k) {
+  std::vector<int32_t> y;
+  for (size_t row = 0; row < x.size(); row += width) {
+    std::vector<int32_t> order;
+    for (int64_t i = 0; i < width; ++i) order.push_back(static_cast<int32_t>(i));
+    std::ranges::stable_sort(order, [&](int32_t a, int32_t b) {
+      const float left = x[row + a];
+      const float right = x[row + b];
+      return std::isnan(left) ? !std::isnan(right) : left > right;
+    });
+    y.insert(y.end(), order.begin(), order.begin() + k);
+  }
+  return y;
+}
+
+Floats gelu(const Floats& x, bool tanh) {
+  Floats y;
+  for (const double v : x) {
+    const double u = std::sqrt(2 / std::numbers::pi) * (v + 0.044715 * v * v * v);
+    const double phi = tanh ? 0.5 + 0.5 * std::tanh(u) : 0.5 * std::erfc(-v / std::numbers::sqrt2);
+    y.push_back(static_cast<float>(v * phi));
+  }
+  return y;
+}
+
 Floats silu(const Floats& x) {
   Floats y;
   for (const double v : x) y.push_back(static_cast<float>(v / (1.0 + std::exp(-v))));
@@ -167,6 +234,62 @@ Floats conv2d(const Floats& x, const Floats& w, const Floats& bias, int64_t batc
           for (int64_t c = 0; c < in_channels; ++c) sum += double{from[c]} * weights[c];
         }
         y.push_back(static_cast<float>(sum));
+      }
+    }
+  }
+  return y;
+}
+
+Floats conv3d(const Floats& x, const std::vector<int64_t>& x_shape, const Floats& w,
+              const std::vector<int64_t>& w_shape, const Floats& bias, int64_t depth_stride,
+              int64_t plane_stride, const std::vector<int64_t>& pads) {
+  Floats y;
+  const int64_t strides[3] = {depth_stride, plane_stride, plane_stride};
+  int64_t sizes[3];
+  for (int axis = 0; axis < 3; ++axis) {
+    const int64_t around = pads[2 * axis] + pads[2 * axis + 1];
+    sizes[axis] = (x_shape[axis + 1] + around - w_shape[axis + 1]) / strides[axis] + 1;
+  }
+  const int64_t voxels = sizes[0] * sizes[1] * sizes[2];
+  const int64_t taps = w_shape[1] * w_shape[2] * w_shape[3];
+  const int64_t channels = x_shape[4];
+  for (int64_t at = 0; at < x_shape[0] * voxels; ++at) {
+    const int64_t out[3] = {at / (sizes[1] * sizes[2]) % sizes[0], at / sizes[2] % sizes[1],
+                            at % sizes[2]};
+    for (int64_t o = 0; o < w_shape[0]; ++o) {
+      double sum = bias.empty() ? 0.0 : bias[o];
+      for (int64_t tap = 0; tap < taps; ++tap) {
+        const int64_t kernel[3] = {tap / (w_shape[2] * w_shape[3]), tap / w_shape[3] % w_shape[2],
+                                   tap % w_shape[3]};
+        int64_t from = at / voxels;
+        bool inside = true;
+        for (int axis = 0; axis < 3; ++axis) {
+          const int64_t place = out[axis] * strides[axis] + kernel[axis] - pads[2 * axis];
+          inside = inside && place >= 0 && place < x_shape[axis + 1];
+          from = from * x_shape[axis + 1] + place;
+        }
+        if (!inside) continue;
+        for (int64_t c = 0; c < channels; ++c) {
+          sum += double{x[from * channels + c]} * w[(o * taps + tap) * channels + c];
+        }
+      }
+      y.push_back(static_cast<float>(sum));
+    }
+  }
+  return y;
+}
+
+Floats pixel_unshuffle(const Floats& x, int64_t batch, int64_t height, int64_t width,
+                       int64_t channels, int64_t factor) {
+  Floats y;
+  for (int64_t row = 0; row < batch * height; row += factor) {
+    for (int64_t col = 0; col < width; col += factor) {
+      for (int64_t c = 0; c < channels; ++c) {
+        for (int64_t dy = 0; dy < factor; ++dy) {
+          for (int64_t dx = 0; dx < factor; ++dx) {
+            y.push_back(x[((row + dy) * width + col + dx) * channels + c]);
+          }
+        }
       }
     }
   }
