@@ -21,7 +21,7 @@ namespace {
 using Type = dnnl::memory::data_type;
 using Tag = dnnl::memory::format_tag;
 
-constexpr double kSecondsEach = 0.7;
+constexpr double kSecondsEach = 0.4;
 constexpr int kLeastRepeats = 3;
 
 // Seconds of the fastest run of `body`.

@@ -21,7 +21,7 @@ struct MachineLimit {
 };
 
 // The best of what several repeats give, with the threads and instruction sets that the kernels may
-// use (kernels/cpu/parallel.h). Takes about three seconds and 512 MiB.
+// use (kernels/cpu/parallel.h). Takes about two seconds and 512 MiB.
 MachineLimit measure_machine_limit();
 
 }  // namespace mere::bench

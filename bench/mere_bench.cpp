@@ -41,8 +41,7 @@ constexpr const char* kDescription =
 constexpr const char* kFooter =
     "\nMERERUN_THREADS and MERERUN_CPU_ISA=avx2 hold for the kernels and for the limits. On a "
     "busy\n"
-    "machine, run it under chrt -r 1: shares above 100 % otherwise say that a limit was "
-    "disturbed.\n"
+    "machine, run it under chrt -r 1; it warns when the limits changed meanwhile.\n"
     "Exit status: 0 all within tolerance, 1 not, 64 usage.\n"
     "Example: mere-bench --op linear --dtype q4 --rows 1 --rows 16";
 
@@ -154,7 +153,7 @@ std::vector<const Op*> chosen_ops(const Options& options) {
     if (has(options.ops, "all") || has(options.ops, op.name)) chosen.push_back(&op);
   }
   for (const auto& [parameter, values] : options.sizes) {
-    const auto has_it = [&](const Op* op) { return has(op->parameters, parameter); };
+    const auto has_it = [&name = parameter](const Op* op) { return has(op->parameters, name); };
     if (values.empty() || std::ranges::any_of(chosen, has_it)) continue;
     refuse("--" + parameter, "no chosen op has --" + parameter);
   }
@@ -248,6 +247,21 @@ std::vector<Result> measure(const Options& options, const MachineLimit* limit, s
   return results;
 }
 
+// Another program that takes a core halves the limits, the kernels or both.
+void warn_when_limits_changed(const MachineLimit& before) {
+  constexpr double kQuiet = 1.1;
+  const MachineLimit after = measure_machine_limit();
+  const auto changed = [](double a, double b) { return std::max(a, b) > kQuiet * std::min(a, b); };
+  if (!changed(before.compute(), after.compute()) && !changed(before.memory(), after.memory())) {
+    return;
+  }
+  std::fprintf(stderr,
+               "mere-bench: warning: the machine was not quiet: its limits went from %.1f to %.1f "
+               "GFLOP/s and from %.1f to %.1f GB/s\n",
+               before.compute() / 1e9, after.compute() / 1e9, before.memory() / 1e9,
+               after.memory() / 1e9);
+}
+
 int run(const Options& options) {
   if (options.list) {
     print_list(stdout);
@@ -270,6 +284,7 @@ int run(const Options& options) {
   print_heading(table);
   const std::vector<Result> results = measure(options, limit, table);
   if (options.json) print_json(stdout, results, limit);
+  if (limit != nullptr) warn_when_limits_changed(*limit);
   const auto failed = std::ranges::count_if(results, [](const Result& r) { return !r.passed; });
   if (failed == 0) return 0;
   std::fprintf(stderr, "mere-bench: error: %td of %zu cases are not within tolerance\n", failed,

@@ -50,6 +50,7 @@ Document result_document(const ImageResult& result, const std::vector<std::strin
   document["steps"] = result.steps;
   document["cfg"] = json_float(result.guidance);
   document["cfg_mode"] = result.cfg_mode;
+  document["decode_mode"] = result.decode_mode;
   document["compute_type"] = result.compute_type;
   document["strength"] = json_float(result.strength);
   document["max_sequence_length"] = result.max_sequence_length;

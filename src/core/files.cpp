@@ -164,6 +164,10 @@ MappedFile::MappedFile(const fs::path& path) : path_(path) {
   data_ = static_cast<const std::byte*>(data);
 }
 
+void MappedFile::release_pages() const {
+  if (size_ > 0) ::madvise(const_cast<std::byte*>(data_), size_, MADV_DONTNEED);
+}
+
 MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
 }

@@ -32,6 +32,10 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const fs::path& path() const { return path_; }
 
+  // Lets the process's pages go. The bytes stay readable: the next access maps them again, from the
+  // system's file cache while it has them.
+  void release_pages() const;
+
  private:
   fs::path path_;
   const std::byte* data_ = nullptr;

@@ -179,6 +179,7 @@ ImageResult Generation::run() {
     }
     result_.loras = std::move(run.loras);
     result_.cfg_mode = std::move(run.cfg_mode);
+    result_.decode_mode = std::move(run.decode_mode);
   } catch (...) {
     tell_what_stays();
     throw;

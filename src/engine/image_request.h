@@ -67,6 +67,7 @@ struct ImageResult {
   int max_sequence_length = 0;
   float strength = 0.0F;
   std::string cfg_mode;
+  std::string decode_mode;
   std::string compute_type;  // of the largest products: "float32", "bfloat16", "int16"
   std::vector<LoraReport> loras;
   std::vector<StageTiming> timings;

@@ -108,7 +108,8 @@ struct GeneratedImage {
 struct ImageRun {
   std::vector<StageTiming> timings;  // load, text_encoder, denoise, ... in the order they ran
   std::vector<LoraReport> loras;
-  std::string cfg_mode;  // "none", "serial", "batched"
+  std::string cfg_mode;     // "none", "serial", "batched"
+  std::string decode_mode;  // "whole", "tiled"
 };
 
 // Called with each finished picture, in the order of the seeds.

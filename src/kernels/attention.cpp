@@ -5,9 +5,11 @@
 #include <vector>
 
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/bf16_panels.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu_op.h"
+#include "kernels/precision.h"
 
 namespace mere {
 namespace {
@@ -61,7 +63,7 @@ struct KeyHead {
 // out is [B, Lq, H, D], dense.
 class Attention {
  public:
-  Attention(const std::vector<mx::array>& in, float scale, bool causal, mx::array& out)
+  Attention(const std::vector<mx::array>& in, float scale, bool causal, bool bf16, mx::array& out)
       : q_(in[0]),
         k_(in[1]),
         v_(in[2]),
@@ -70,6 +72,7 @@ class Attention {
         keys_(in[1].shape(2)),
         scale_(scale),
         causal_(causal),
+        bf16_(bf16),
         out_(out.data<float>()),
         packed_size_(cpu::attention_packed_size(keys_, shape_[3])) {
     for (int64_t b = 0; b < shape_[0]; ++b) {
@@ -110,6 +113,7 @@ class Attention {
             .scale = scale_,
             .causal = causal_,
             .valid_keys = head.valid_keys,
+            .bf16 = bf16_,
             .packed_k = packed_.data() + 2 * slot * packed_size_,
             .packed_v = packed_.data() + (2 * slot + 1) * packed_size_};
   }
@@ -139,12 +143,20 @@ class Attention {
   mx::Shape shape_;  // of q
   int64_t key_heads_, keys_;
   float scale_;
-  bool causal_;
+  bool causal_, bf16_;
   float* out_;
   int64_t packed_size_;
   std::vector<KeyHead> heads_;
   std::vector<float> packed_;
 };
+
+// Where the work is too little for bfloat16 products to pay for the narrowing.
+constexpr int64_t kLeastBf16Queries = 32;
+
+bool bf16_pays(const mx::array& q) {
+  return precision() == Precision::kAuto && q.shape(2) >= kLeastBf16Queries &&
+         cpu::has_bf16_panels();
+}
 
 std::vector<mx::array> attention_fallback(const std::vector<mx::array>& in, float scale,
                                           bool causal) {
@@ -183,7 +195,9 @@ mx::array attention(const mx::array& q, const mx::array& k, const mx::array& v, 
   const bool causal = mask.causal;
   const auto by_token = cpu_op(
       "attention", {q.shape(0), q.shape(2), q.shape(1), q.shape(3)}, std::move(inputs),
-      [scale, causal](const auto& in, auto& out) { Attention(in, scale, causal, out).run(); },
+      [scale, causal](const auto& in, auto& out) {
+        Attention(in, scale, causal, bf16_pays(in[0]), out).run();
+      },
       [scale, causal](const auto& in) { return attention_fallback(in, scale, causal); });
   return mx::transpose(by_token, {0, 2, 1, 3});
 }

@@ -15,6 +15,7 @@
 #include "kernels/cpu/winograd.h"
 #include "kernels/cpu_op.h"
 #include "kernels/norm.h"
+#include "kernels/precision.h"
 
 namespace mere {
 namespace {
@@ -128,13 +129,14 @@ Path path_of(const mx::array& weight, int stride, const ConvPadding& p) {
 struct Conv {
   int stride;
   ConvPadding padding;
-  bool with_bias, with_norm, with_residual, upsample;
+  bool with_bias, with_norm, with_moments, with_residual, upsample;
   int groups = 1;
   float eps = 0;
 
-  // Places in the list of inputs: x, weight, bias, weight and bias of the norm, residual.
+  // Places in the list of inputs: x, weight, bias, weight, bias and moments of the norm, residual.
   size_t norm_at() const { return with_bias ? 3 : 2; }
-  size_t residual_at() const { return norm_at() + (with_norm ? 2 : 0); }
+  size_t moments_at() const { return norm_at() + 2; }
+  size_t residual_at() const { return norm_at() + (with_norm ? 2 : 0) + (with_moments ? 1 : 0); }
 };
 
 cpu::ConvShape shape_of(const Conv& conv, const std::vector<mx::array>& in, const mx::array& out) {
@@ -156,31 +158,108 @@ cpu::ConvShape shape_of(const Conv& conv, const std::vector<mx::array>& in, cons
           .weight_strides = {}};
 }
 
-void run_winograd(const Conv& conv, const std::vector<mx::array>& in, mx::array& out) {
-  const cpu::ConvShape shape = shape_of(conv, in, out);
-  const float* x = in[0].data<float>();
-  std::vector<float> scale;
-  std::vector<float> shift;
-  if (conv.with_norm) {
-    const DenseData<float> gains(in[conv.norm_at()]);
-    const DenseData<float> offsets(in[conv.norm_at() + 1]);
-    const int64_t pixels = int64_t{in[0].shape(1)} * in[0].shape(2);
-    const int64_t channels = shape.in_channels;
-    scale.resize(static_cast<size_t>(shape.batch * channels));
-    shift.resize(scale.size());
-    for (int64_t b = 0; b < shape.batch; ++b) {
-      cpu::group_norm_factors(x + b * pixels * channels, pixels, channels, conv.groups, conv.eps,
-                              gains.data(), offsets.data(), scale.data() + b * channels,
-                              shift.data() + b * channels);
+// silu(scale * x + shift) is what the convolution reads; [B, Cin] each, empty without a norm.
+struct NormFactors {
+  std::vector<float> scale, shift;
+};
+
+NormFactors norm_factors(const Conv& conv, const std::vector<mx::array>& in) {
+  NormFactors factors;
+  if (!conv.with_norm) return factors;
+  const DenseData<float> gains(in[conv.norm_at()]);
+  const DenseData<float> offsets(in[conv.norm_at() + 1]);
+  const int64_t batch = in[0].shape(0);
+  const int64_t pixels = int64_t{in[0].shape(1)} * in[0].shape(2);
+  const int64_t channels = in[0].shape(3);
+  factors.scale.resize(static_cast<size_t>(batch * channels));
+  factors.shift.resize(factors.scale.size());
+  std::optional<DenseData<float>> given;
+  if (conv.with_moments) given.emplace(in[conv.moments_at()]);
+  std::vector<double> moments(static_cast<size_t>(2 * conv.groups));
+  for (int64_t b = 0; b < batch; ++b) {
+    if (given) {
+      std::copy_n(given->data() + b * 2 * conv.groups, 2 * conv.groups, moments.begin());
+    } else {
+      cpu::group_moments(in[0].data<float>() + b * pixels * channels, {1, pixels, pixels}, channels,
+                         conv.groups, moments.data());
     }
+    cpu::group_norm_factors(moments.data(), channels, conv.groups, conv.eps, gains.data(),
+                            offsets.data(), factors.scale.data() + b * channels,
+                            factors.shift.data() + b * channels);
   }
+  return factors;
+}
+
+void run_winograd(const Conv& conv, const std::vector<mx::array>& in, mx::array& out) {
+  const NormFactors norm = norm_factors(conv, in);
   std::optional<DenseData<float>> bias;
   if (conv.with_bias) bias.emplace(in[2]);
   const StoredWeight weight(in[1]);
-  cpu::winograd_conv2d(
-      shape, {x, conv.upsample, conv.with_norm ? scale.data() : nullptr, shift.data()},
-      weight.get(), bias ? bias->data() : nullptr,
-      conv.with_residual ? in[conv.residual_at()].data<float>() : nullptr, out.data<float>());
+  cpu::winograd_conv2d(shape_of(conv, in, out),
+                       {in[0].data<float>(), conv.upsample,
+                        conv.with_norm ? norm.scale.data() : nullptr, norm.shift.data()},
+                       weight.get(), bias ? bias->data() : nullptr,
+                       conv.with_residual ? in[conv.residual_at()].data<float>() : nullptr,
+                       out.data<float>());
+}
+
+// What a convolution reads, in bfloat16 [B, H, W, Cin]: x normalised and enlarged.
+std::vector<uint16_t> narrow_input(const Conv& conv, const mx::array& x, const NormFactors& norm) {
+  const int64_t factor = conv.upsample ? 2 : 1;
+  const int64_t height = x.shape(1);
+  const int64_t width = x.shape(2);
+  const int64_t channels = x.shape(3);
+  const int64_t wide = width * factor * channels;
+  std::vector<uint16_t> narrow(x.size() * static_cast<size_t>(factor * factor));
+  cpu::parallel_for(x.shape(0) * height, 1, [&](int64_t begin, int64_t end) {
+    std::vector<float> changed(static_cast<size_t>(width * channels));
+    for (int64_t row = begin; row < end; ++row) {
+      const float* from = x.data<float>() + row * width * channels;
+      if (conv.with_norm) {
+        const int64_t at = row / height * channels;
+        cpu::scale_shift_rows(from, norm.scale.data() + at, norm.shift.data() + at, true, width,
+                              channels, changed.data());
+        from = changed.data();
+      }
+      uint16_t* to = narrow.data() + row * factor * wide;
+      if (!conv.upsample) {
+        cpu::f32_to_bf16(from, to, changed.size());
+        continue;
+      }
+      for (int64_t col = 0; col < width; ++col) {
+        uint16_t* pixel = to + 2 * col * channels;
+        cpu::f32_to_bf16(from + col * channels, pixel, static_cast<size_t>(channels));
+        std::copy_n(pixel, channels, pixel + channels);
+      }
+      std::copy_n(to, wide, to + wide);
+    }
+  });
+  return narrow;
+}
+
+// Direct, but at the rate of bfloat16 products, which beats saving multiplications.
+void run_bf16(const Conv& conv, const std::vector<mx::array>& in, mx::array& out) {
+  const std::vector<uint16_t> narrow = narrow_input(conv, in[0], norm_factors(conv, in));
+  const StoredWeight stored(in[1]);
+  const cpu::WinogradWeight weight = stored.get();
+  cpu::ConvShape shape = shape_of(conv, in, out);
+  std::ranges::copy(weight.strides, shape.weight_strides);
+  std::optional<DenseData<float>> bias;
+  if (conv.with_bias) bias.emplace(in[2]);
+  float* y = out.data<float>();
+  cpu::conv2d_bf16(shape, narrow.data(), static_cast<const uint16_t*>(weight.data),
+                   bias ? bias->data() : nullptr, y);
+  if (!conv.with_residual) return;
+  const float* residual = in[conv.residual_at()].data<float>();
+  const int64_t row = shape.out_width * shape.out_channels;
+  cpu::parallel_for(shape.batch * shape.out_height, 1, [&](int64_t begin, int64_t end) {
+    cpu::add_row(residual + begin * row, (end - begin) * row, y + begin * row);
+  });
+}
+
+bool bf16_pays(const mx::array& weight) {
+  return precision() == Precision::kAuto && weight.dtype() == mx::bfloat16 &&
+         weight.shape(3) >= 16 && cpu::has_bf16_gemm();
 }
 
 // A 1x1 convolution is the product of the pixels with the weight.
@@ -199,7 +278,6 @@ void run_product(const Conv& conv, const std::vector<mx::array>& in, mx::array& 
   cpu::multiply({.m = static_cast<int64_t>(out.size()) / n,
                  .n = n,
                  .k = k,
-                 .group = 1,
                  .pack_a =
                      [&](int64_t row, int64_t count, int64_t at, int64_t depth, std::byte* to) {
                        cpu::pack_rows(cpu::Stored::kFloat32, x + row * k + at, k, count, depth,
@@ -237,7 +315,8 @@ std::vector<mx::array> composed(const Conv& conv, const std::vector<mx::array>& 
   mx::array x = in[0];
   if (conv.with_norm) {
     const size_t at = conv.norm_at();
-    x = group_norm(x, in[at], in[at + 1], conv.groups, conv.eps, true);
+    x = group_norm(x, in[at], in[at + 1], conv.groups, conv.eps, true,
+                   conv.with_moments ? std::optional(in[conv.moments_at()]) : std::nullopt);
   }
   if (conv.upsample) x = upsample_nearest_2x(x);
   const ConvPadding& p = conv.padding;
@@ -268,9 +347,12 @@ mx::array conv2d(const mx::array& x, const mx::array& weight, const std::optiona
       (bias && bias->shape() != mx::Shape{weight.shape(0)})) {
     throw std::invalid_argument("[conv2d] shapes do not match");
   }
-  if (norm && (norm->groups <= 0 || x.shape(3) % norm->groups != 0 ||
-               norm->weight.shape() != mx::Shape{x.shape(3)} ||
-               norm->bias.shape() != norm->weight.shape())) {
+  if (norm &&
+      (norm->groups <= 0 || x.shape(3) % norm->groups != 0 ||
+       norm->weight.shape() != mx::Shape{x.shape(3)} ||
+       norm->bias.shape() != norm->weight.shape() ||
+       (norm->moments && (norm->moments->dtype() != mx::float32 ||
+                          norm->moments->shape() != mx::Shape{x.shape(0), norm->groups, 2})))) {
     throw std::invalid_argument("[conv2d] the norm does not match");
   }
   const int factor = upsample ? 2 : 1;
@@ -287,20 +369,30 @@ mx::array conv2d(const mx::array& x, const mx::array& weight, const std::optiona
   const Path path = path_of(weight, stride, padding);
   if (path != Path::kWinograd && (norm || upsample)) {
     mx::array changed = x;
-    if (norm) changed = group_norm(x, norm->weight, norm->bias, norm->groups, norm->eps, true);
+    if (norm) {
+      changed =
+          group_norm(x, norm->weight, norm->bias, norm->groups, norm->eps, true, norm->moments);
+    }
     if (upsample) changed = upsample_nearest_2x(changed);
     return conv2d(changed, weight, bias, stride, padding, {.residual = residual});
   }
   if (path == Path::kOneDnn && residual) {
     return conv2d(x, weight, bias, stride, padding, {}) + *residual;
   }
-  Conv conv{stride, padding, bias.has_value(), norm.has_value(), residual.has_value(), upsample};
+  Conv conv{.stride = stride,
+            .padding = padding,
+            .with_bias = bias.has_value(),
+            .with_norm = norm.has_value(),
+            .with_moments = norm && norm->moments,
+            .with_residual = residual.has_value(),
+            .upsample = upsample};
   std::vector<mx::array> inputs = {mx::contiguous(x), weight};
   if (bias) inputs.push_back(*bias);
   if (norm) {
     conv.groups = norm->groups;
     conv.eps = norm->eps;
     inputs.insert(inputs.end(), {norm->weight, norm->bias});
+    if (norm->moments) inputs.push_back(*norm->moments);
   }
   if (residual) inputs.push_back(mx::contiguous(*residual));
   const auto run = path == Path::kWinograd  ? &run_winograd
@@ -308,7 +400,9 @@ mx::array conv2d(const mx::array& x, const mx::array& weight, const std::optiona
                                             : &run_onednn;
   return cpu_op(
       "conv2d", shape, std::move(inputs),
-      [conv, run](const auto& in, auto& out) { run(conv, in, out); },
+      [conv, run](const auto& in, auto& out) {
+        (run == &run_winograd && bf16_pays(in[1]) ? &run_bf16 : run)(conv, in, out);
+      },
       [conv](const auto& in) { return composed(conv, in); });
 }
 

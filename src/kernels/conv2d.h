@@ -28,6 +28,9 @@ struct ConvNorm {
   mlx::core::array weight, bias;  // [Cin] float32
   int groups;
   float eps;
+  // [B, groups, 2] float32: mean and variance to normalise with instead of those of x
+  // (group_moments in norm.h).
+  std::optional<mlx::core::array> moments = std::nullopt;
 };
 
 // What happens before and after in the same pass. In a 3x3 convolution with stride 1 neither the

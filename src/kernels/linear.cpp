@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "kernels/cpu/activation.h"
+#include "kernels/cpu/bf16_panels.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/few_rows.h"
 #include "kernels/cpu/gemm.h"
-#include "kernels/cpu/onednn.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu_op.h"
@@ -20,8 +20,6 @@ namespace mere {
 namespace {
 
 namespace mx = mlx::core;
-
-constexpr int64_t kGrainFloats = 16384;  // least work worth a thread
 
 std::atomic<Precision> chosen_precision{Precision::kFloat32};
 
@@ -80,10 +78,12 @@ struct Product {
   float* y;
   decltype(cpu::Product::finish) finish;
 
-  cpu::Product blocked(int64_t group, cpu::Product::Pack pack_a, cpu::Product::Pack pack_b) const {
+  cpu::Product blocked(cpu::Panels panels, cpu::Product::Pack pack_a, cpu::Product::Pack pack_b,
+                       int64_t group = 0) const {
     return {.m = rows,
             .n = out,
             .k = in,
+            .panels = panels,
             .group = group,
             .pack_a = std::move(pack_a),
             .pack_b = std::move(pack_b),
@@ -95,6 +95,12 @@ struct Product {
                                                  int64_t size, std::byte* out) {
       cpu::pack_rows(cpu::Stored::kFloat32, x + row * x_stride + k, x_stride, count, size, lanes,
                      reinterpret_cast<float*>(out));
+    };
+  }
+
+  cpu::Product::Pack pack_x_bf16() const {
+    return [this](int64_t row, int64_t count, int64_t k, int64_t size, std::byte* out) {
+      cpu::pack_a_bf16(x + row * x_stride + k, x_stride, count, size, out);
     };
   }
 
@@ -124,26 +130,28 @@ void multiply_dense(const Product& p, const cpu::StoredMatrix& w) {
       cpu::pack_rows(w.type, from, w.stride, count, size, lanes, reinterpret_cast<float*>(out));
     }
   };
-  const auto blocked = int16 ? p.blocked(kGroup, p.pack_x_int16(kGroup, cpu::kNormA), pack_w)
-                             : p.blocked(1, p.pack_x(), pack_w);
+  const auto blocked =
+      int16 ? p.blocked(cpu::Panels::kInt16, p.pack_x_int16(kGroup, cpu::kNormA), pack_w, kGroup)
+            : p.blocked(cpu::Panels::kFloat32, p.pack_x(), pack_w);
   cpu::multiply(blocked, p.y, p.out);
 }
 
 // Widens to float32 a panel at a time.
 void multiply_affine_exact(const Product& p, const cpu::AffineMatrix& w) {
   const int64_t lanes = cpu::gemm_tile().columns;
-  cpu::Product blocked = p.blocked(
-      1, p.pack_x(), [&](int64_t column, int64_t count, int64_t k, int64_t size, std::byte* out) {
-        std::vector<float> wide(static_cast<size_t>(lanes * size));
-        auto* to = reinterpret_cast<float*>(out);
-        for (int64_t j = 0; j < count; j += lanes, to += lanes * size) {
-          const int64_t rows = std::min(lanes, count - j);
-          for (int64_t r = 0; r < rows; ++r) {
-            cpu::affine_row_to_f32(w, column + j + r, k, size, wide.data() + r * size);
-          }
-          cpu::pack_rows(cpu::Stored::kFloat32, wide.data(), size, rows, size, lanes, to);
-        }
-      });
+  cpu::Product blocked =
+      p.blocked(cpu::Panels::kFloat32, p.pack_x(),
+                [&](int64_t column, int64_t count, int64_t k, int64_t size, std::byte* out) {
+                  std::vector<float> wide(static_cast<size_t>(lanes * size));
+                  auto* to = reinterpret_cast<float*>(out);
+                  for (int64_t j = 0; j < count; j += lanes, to += lanes * size) {
+                    const int64_t rows = std::min(lanes, count - j);
+                    for (int64_t r = 0; r < rows; ++r) {
+                      cpu::affine_row_to_f32(w, column + j + r, k, size, wide.data() + r * size);
+                    }
+                    cpu::pack_rows(cpu::Stored::kFloat32, wide.data(), size, rows, size, lanes, to);
+                  }
+                });
   blocked.k_unit = w.group;
   cpu::multiply(blocked, p.y, p.out);
 }
@@ -156,21 +164,22 @@ void multiply_affine_int16(const Product& p, const cpu::AffineMatrix& w) {
   std::vector<float> sums(static_cast<size_t>(p.rows * groups));
   // Codes are at most 255, so the largest x alone limits its integers.
   constexpr float kAnyNorm = 1e9F;
-  cpu::Product codes =
-      p.blocked(w.group, p.pack_x_int16(w.group, kAnyNorm, sums.data()),
-                [&](int64_t column, int64_t count, int64_t k, int64_t size, std::byte* out) {
-                  std::vector<int16_t> values(static_cast<size_t>(lanes * size));
-                  std::vector<float> scales(static_cast<size_t>(lanes * size / w.group));
-                  for (int64_t j = 0; j < count; j += lanes) {
-                    const int64_t rows = std::min(lanes, count - j);
-                    for (int64_t r = 0; r < rows; ++r) {
-                      cpu::affine_row_to_i16(w, column + j + r, k, size, values.data() + r * size,
-                                             scales.data() + r * (size / w.group));
-                    }
-                    cpu::pack_int16(values.data(), scales.data(), rows, size, w.group, lanes, out);
-                    out += cpu::int16_panel_bytes(size, w.group, lanes);
-                  }
-                });
+  cpu::Product codes = p.blocked(
+      cpu::Panels::kInt16, p.pack_x_int16(w.group, kAnyNorm, sums.data()),
+      [&](int64_t column, int64_t count, int64_t k, int64_t size, std::byte* out) {
+        std::vector<int16_t> values(static_cast<size_t>(lanes * size));
+        std::vector<float> scales(static_cast<size_t>(lanes * size / w.group));
+        for (int64_t j = 0; j < count; j += lanes) {
+          const int64_t rows = std::min(lanes, count - j);
+          for (int64_t r = 0; r < rows; ++r) {
+            cpu::affine_row_to_i16(w, column + j + r, k, size, values.data() + r * size,
+                                   scales.data() + r * (size / w.group));
+          }
+          cpu::pack_int16(values.data(), scales.data(), rows, size, w.group, lanes, out);
+          out += cpu::int16_panel_bytes(size, w.group, lanes);
+        }
+      },
+      w.group);
   codes.finish = nullptr;
   cpu::multiply(codes, p.y, p.out);
 
@@ -179,7 +188,6 @@ void multiply_affine_int16(const Product& p, const cpu::AffineMatrix& w) {
       .m = p.rows,
       .n = p.out,
       .k = groups,
-      .group = 1,
       .accumulate = true,
       .pack_a =
           [&](int64_t row, int64_t count, int64_t k, int64_t size, std::byte* out) {
@@ -199,49 +207,27 @@ void multiply_affine_int16(const Product& p, const cpu::AffineMatrix& w) {
   cpu::multiply(offsets, p.y, p.out);
 }
 
-// x as bfloat16, dense.
-std::vector<uint16_t> narrow_x(const Product& p) {
-  std::vector<uint16_t> narrow(static_cast<size_t>(p.rows * p.in));
-  cpu::parallel_for(p.rows, 1 + kGrainFloats / p.in, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      cpu::f32_to_bf16(p.x + row * p.x_stride, narrow.data() + row * p.in,
-                       static_cast<size_t>(p.in));
-    }
-  });
-  return narrow;
-}
-
-void finish_all(const Product& p) {
-  if (!p.finish) return;
-  cpu::parallel_for(p.rows, 1 + kGrainFloats / p.out,
-                    [&](int64_t begin, int64_t end) { p.finish(begin, end - begin, 0, p.out); });
-}
-
 void multiply_dense_bf16(const Product& p, const cpu::StoredMatrix& w) {
-  const std::vector<uint16_t> x = narrow_x(p);
-  cpu::bf16_gemm(p.rows, p.out, p.in, x.data(), p.in, static_cast<const uint16_t*>(w.data),
-                 w.stride, p.y, p.out);
-  finish_all(p);
+  cpu::multiply(
+      p.blocked(cpu::Panels::kBf16, p.pack_x_bf16(),
+                [&](int64_t column, int64_t count, int64_t k, int64_t size, std::byte* out) {
+                  cpu::pack_b_bf16(w.type, w.at(column, k), w.stride, count, size, out);
+                }),
+      p.y, p.out);
 }
 
-// Widens to bfloat16 a panel at a time that stays in cache.
 void multiply_affine_bf16(const Product& p, const cpu::AffineMatrix& w) {
-  constexpr int64_t kPanelValues = int64_t{1} << 20;
-  const std::vector<uint16_t> x = narrow_x(p);
-  const int64_t panel = std::clamp<int64_t>(kPanelValues / p.in, 16, p.out);
-  std::vector<uint16_t> wide(static_cast<size_t>(panel * p.in));
-  for (int64_t first = 0; first < p.out; first += panel) {
-    const int64_t count = std::min(panel, p.out - first);
-    cpu::parallel_for(count, 1 + kGrainFloats / p.in, [&](int64_t begin, int64_t end) {
-      std::vector<float> row(static_cast<size_t>(p.in));
-      for (int64_t i = begin; i < end; ++i) {
-        cpu::affine_row_to_f32(w, first + i, 0, p.in, row.data());
-        cpu::f32_to_bf16(row.data(), wide.data() + i * p.in, row.size());
-      }
-    });
-    cpu::bf16_gemm(p.rows, count, p.in, x.data(), p.in, wide.data(), p.in, p.y + first, p.out);
-  }
-  finish_all(p);
+  cpu::Product blocked =
+      p.blocked(cpu::Panels::kBf16, p.pack_x_bf16(),
+                [&](int64_t column, int64_t count, int64_t k, int64_t size, std::byte* out) {
+                  std::vector<float> wide(static_cast<size_t>(count * size));
+                  for (int64_t r = 0; r < count; ++r) {
+                    cpu::affine_row_to_f32(w, column + r, k, size, wide.data() + r * size);
+                  }
+                  cpu::pack_b_bf16(cpu::Stored::kFloat32, wide.data(), size, count, size, out);
+                });
+  blocked.k_unit = w.group;
+  cpu::multiply(blocked, p.y, p.out);
 }
 
 void multiply_few(const Product& p, const std::function<void(const cpu::FewRows&)>& run) {
@@ -254,7 +240,7 @@ void multiply_dense_array(const Product& p, const mx::array& weight) {
   if (p.rows <= cpu::kFewRows) {
     multiply_few(p, [&](const auto& few) { cpu::few_rows_dense(few, w.stored()); });
   } else if (precision() == Precision::kAuto && weight.dtype() == mx::bfloat16 &&
-             cpu::has_bf16_gemm()) {
+             cpu::has_bf16_panels()) {
     multiply_dense_bf16(p, w.stored());
   } else {
     multiply_dense(p, w.stored());
@@ -276,7 +262,7 @@ void multiply_affine_arrays(const Product& p, const LinearWeight& w, const mx::a
   if (p.rows <= cpu::kFewRows && usual_group) {
     const auto fixed = int16 ? cpu::FixedPoint::kInt16 : cpu::FixedPoint::kInt30;
     multiply_few(p, [&](const auto& few) { cpu::few_rows_affine(few, affine, fixed); });
-  } else if (precision() == Precision::kAuto && cpu::has_bf16_gemm()) {
+  } else if (precision() == Precision::kAuto && cpu::has_bf16_panels()) {
     multiply_affine_bf16(p, affine);
   } else if (int16 && cpu::has_int16_gemm()) {
     multiply_affine_int16(p, affine);
@@ -359,7 +345,7 @@ Precision precision() { return chosen_precision; }
 
 const char* compute_type() {
   if (precision() == Precision::kFloat32) return "float32";
-  if (cpu::has_bf16_gemm()) return "bfloat16";
+  if (cpu::has_bf16_panels()) return "bfloat16";
   return cpu::has_int16_gemm() ? "int16" : "float32";
 }
 

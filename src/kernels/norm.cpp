@@ -1,6 +1,7 @@
 #include "kernels/norm.h"
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
 #include <vector>
 
@@ -49,24 +50,63 @@ void run_layer_norm(const mx::array& x, const mx::array& scale, const mx::array&
   });
 }
 
-void run_group_norm(const mx::array& x, const mx::array& weight, const mx::array& bias, int groups,
-                    float eps, bool silu, mx::array& out) {
-  const int64_t pixels = int64_t{x.shape(1)} * x.shape(2);
-  const int64_t channels = x.shape(3);
+struct GroupNorm {
+  int groups;
+  float eps;
+  bool silu, with_moments;  // the moments are the fourth input
+};
+
+void run_group_norm(const GroupNorm& norm, const std::vector<mx::array>& in, mx::array& out) {
+  const int64_t pixels = int64_t{out.shape(1)} * out.shape(2);
+  const int64_t channels = out.shape(3);
   std::vector<float> scale(static_cast<size_t>(channels));
   std::vector<float> shift(static_cast<size_t>(channels));
-  const DenseData<float> gains(weight);
-  const DenseData<float> offsets(bias);
-  for (int64_t b = 0; b < x.shape(0); ++b) {
-    const float* from = x.data<float>() + b * pixels * channels;
+  std::vector<double> moments(static_cast<size_t>(2 * norm.groups));
+  const DenseData<float> gains(in[1]);
+  const DenseData<float> offsets(in[2]);
+  std::optional<DenseData<float>> given;
+  if (norm.with_moments) given.emplace(in[3]);
+  for (int64_t b = 0; b < out.shape(0); ++b) {
+    const float* from = in[0].data<float>() + b * pixels * channels;
     float* to = out.data<float>() + b * pixels * channels;
-    cpu::group_norm_factors(from, pixels, channels, groups, eps, gains.data(), offsets.data(),
-                            scale.data(), shift.data());
+    if (given) {
+      std::copy_n(given->data() + b * 2 * norm.groups, 2 * norm.groups, moments.begin());
+    } else {
+      cpu::group_moments(from, {1, pixels, pixels}, channels, norm.groups, moments.data());
+    }
+    cpu::group_norm_factors(moments.data(), channels, norm.groups, norm.eps, gains.data(),
+                            offsets.data(), scale.data(), shift.data());
     cpu::parallel_for(pixels, grain_rows(channels), [&](int64_t begin, int64_t end) {
-      cpu::scale_shift_rows(from + begin * channels, scale.data(), shift.data(), silu, end - begin,
-                            channels, to + begin * channels);
+      cpu::scale_shift_rows(from + begin * channels, scale.data(), shift.data(), norm.silu,
+                            end - begin, channels, to + begin * channels);
     });
   }
+}
+
+// [B, H, W, C] -> [B, H * W, groups, C / groups]
+mx::array split_groups(const mx::array& x, int groups) {
+  const auto& shape = x.shape();
+  return mx::reshape(x, {shape[0], shape[1] * shape[2], groups, shape[3] / groups});
+}
+
+// Mean and variance [B, groups, 2] of split groups.
+mx::array composed_moments(const mx::array& split) {
+  const std::vector<int> axes = {1, 3};
+  const auto mean = mx::mean(split, axes, true);
+  const auto variance = mx::mean(mx::square(split - mean), axes);
+  return mx::stack({mx::squeeze(mean, axes), variance}, -1);
+}
+
+mx::array composed_group_norm(const GroupNorm& norm, const std::vector<mx::array>& in) {
+  const auto split = split_groups(in[0], norm.groups);
+  const auto moments = norm.with_moments ? in[3] : composed_moments(split);
+  // One of both as [B, 1, groups, 1].
+  const auto moment = [&](int which) {
+    return mx::expand_dims(mx::take(moments, which, 2), std::vector<int>{1, 3});
+  };
+  const auto normal = (split - moment(0)) * mx::rsqrt(moment(1) + mx::array(norm.eps));
+  const auto y = mx::reshape(normal, in[0].shape()) * in[1] + in[2];
+  return norm.silu ? y * mx::sigmoid(y) : y;
 }
 
 }  // namespace
@@ -107,26 +147,48 @@ mx::array layer_norm_modulated(const mx::array& x, const mx::array& scale, const
 }
 
 mx::array group_norm(const mx::array& x, const mx::array& weight, const mx::array& bias, int groups,
-                     float eps, bool silu) {
+                     float eps, bool silu, const std::optional<mx::array>& moments) {
   require_float32("group_norm", {x, weight, bias});
+  if (moments) require_float32("group_norm", {*moments});
   if (x.ndim() != 4 || groups <= 0 || x.shape(3) % groups != 0 ||
-      weight.shape() != mx::Shape{x.shape(3)} || bias.shape() != weight.shape()) {
+      weight.shape() != mx::Shape{x.shape(3)} || bias.shape() != weight.shape() ||
+      (moments && moments->shape() != mx::Shape{x.shape(0), groups, 2})) {
     throw std::invalid_argument("[group_norm] shapes do not match");
   }
+  const GroupNorm norm{groups, eps, silu, moments.has_value()};
+  std::vector<mx::array> inputs = {mx::contiguous(x), weight, bias};
+  if (moments) inputs.push_back(*moments);
   return cpu_op(
-      "group_norm", x.shape(), {mx::contiguous(x), weight, bias},
-      [groups, eps, silu](const auto& in, auto& out) {
-        run_group_norm(in[0], in[1], in[2], groups, eps, silu, out);
+      "group_norm", x.shape(), std::move(inputs),
+      [norm](const auto& in, auto& out) { run_group_norm(norm, in, out); },
+      [norm](const auto& in) { return std::vector{composed_group_norm(norm, in)}; });
+}
+
+mx::array group_moments(const mx::array& x, int groups, const PixelRect& rect) {
+  require_float32("group_moments", {x});
+  if (x.ndim() != 4 || groups <= 0 || x.shape(3) % groups != 0 || rect.top < 0 || rect.left < 0 ||
+      rect.height <= 0 || rect.width <= 0 || rect.height > x.shape(1) - rect.top ||
+      rect.width > x.shape(2) - rect.left) {
+    throw std::invalid_argument("[group_moments] shapes do not match");
+  }
+  return cpu_op(
+      "group_moments", {x.shape(0), groups, 2}, {mx::contiguous(x)},
+      [rect, groups](const auto& in, auto& out) {
+        const int64_t width = in[0].shape(2);
+        const int64_t channels = in[0].shape(3);
+        std::vector<double> moments(static_cast<size_t>(2 * groups));
+        for (int64_t b = 0; b < in[0].shape(0); ++b) {
+          const int64_t first = (b * in[0].shape(1) + rect.top) * width + rect.left;
+          cpu::group_moments(in[0].template data<float>() + first * channels,
+                             {rect.height, rect.width, width}, channels, groups, moments.data());
+          std::ranges::copy(moments, out.template data<float>() + b * 2 * groups);
+        }
       },
-      [groups, eps, silu](const auto& in) {
-        const auto& shape = in[0].shape();
-        const auto split =
-            mx::reshape(in[0], {shape[0], shape[1] * shape[2], groups, shape[3] / groups});
-        const auto centred = split - mx::mean(split, std::vector<int>{1, 3}, true);
-        const auto variance = mx::mean(mx::square(centred), std::vector<int>{1, 3}, true);
-        const auto normal = mx::reshape(centred * mx::rsqrt(variance + mx::array(eps)), shape);
-        const auto y = normal * in[1] + in[2];
-        return std::vector{silu ? y * mx::sigmoid(y) : y};
+      [rect, groups](const auto& in) {
+        const auto part = mx::slice(
+            in[0], {0, rect.top, rect.left, 0},
+            {in[0].shape(0), rect.top + rect.height, rect.left + rect.width, in[0].shape(3)});
+        return std::vector{composed_moments(split_groups(part, groups))};
       });
 }
 

@@ -18,8 +18,19 @@ mlx::core::array layer_norm_modulated(const mlx::core::array& x, const mlx::core
                                       const mlx::core::array& shift, float eps);
 
 // Group normalisation of x [B, H, W, C] over (H, W, C / groups), then * weight + bias (each [C]),
-// then SiLU when `silu`. C must be a multiple of `groups`.
+// then SiLU when `silu`. C must be a multiple of `groups`. With `moments` [B, groups, 2] mean and
+// variance are these (group_moments): those of a whole picture, say, when x is a part of it.
 mlx::core::array group_norm(const mlx::core::array& x, const mlx::core::array& weight,
-                            const mlx::core::array& bias, int groups, float eps, bool silu);
+                            const mlx::core::array& bias, int groups, float eps, bool silu,
+                            const std::optional<mlx::core::array>& moments = std::nullopt);
+
+// Pixels of a picture: rows [top, top + height), columns [left, left + width).
+struct PixelRect {
+  int top = 0, left = 0, height = 0, width = 0;
+};
+
+// Mean and variance of x [B, H, W, C] over the pixels of `rect` and C / groups channels: [B,
+// groups, 2].
+mlx::core::array group_moments(const mlx::core::array& x, int groups, const PixelRect& rect);
 
 }  // namespace mere

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <optional>
 
 #include "core/error.h"
 #include "core/json.h"
 #include "kernels/attention.h"
+#include "kernels/buffer_cache.h"
 #include "kernels/conv2d.h"
 #include "kernels/norm.h"
+#include "nn/strips.h"
 
 namespace mere {
 namespace {
@@ -65,6 +68,7 @@ class Conv {
     const int pad = weight_.shape(1) / 2;
     return conv2d(x, weight_, bias_, 1, {pad, pad, pad, pad}, fusion);
   }
+  int out_channels() const { return weight_.shape(0); }
   // Stride 2 with one row and column of zeros at the right and bottom.
   Array downsample(const Array& x) const {
     return conv2d(x, weight_, bias_, 2, {.top = 0, .bottom = 1, .left = 0, .right = 1});
@@ -85,8 +89,11 @@ class GroupNorm {
   Array operator()(const Array& x) const {
     return group_norm(x, weight_, bias_, groups_, kGroupNormEps, false);
   }
-  // For a convolution that reads silu(norm(x)).
-  ConvNorm before_conv() const { return {weight_, bias_, groups_, kGroupNormEps}; }
+  // For a convolution that reads silu(norm(x)); moments as in ConvNorm.
+  ConvNorm before_conv(const std::optional<Array>& moments = std::nullopt) const {
+    return {weight_, bias_, groups_, kGroupNormEps, moments};
+  }
+  int groups() const { return groups_; }
 
  private:
   int groups_;
@@ -104,11 +111,19 @@ class ResnetBlock {
     if (in != out) conv_shortcut_.emplace(reader, name + ".conv_shortcut", out, in, 1);
   }
 
-  Array operator()(const Array& x) const {
-    const Array h = conv1_(x, {.norm = norm1_.before_conv()});
-    return conv2_(
-        h, {.norm = norm2_.before_conv(), .residual = conv_shortcut_ ? (*conv_shortcut_)(x) : x});
+  Array operator()(const Array& x) const { return second_half(first_half(x), x); }
+
+  // The two convolutions one by one, with moments of the norms as in ConvNorm.
+  Array first_half(const Array& x, const std::optional<Array>& moments = std::nullopt) const {
+    return conv1_(x, {.norm = norm1_.before_conv(moments)});
   }
+  Array second_half(const Array& h, const Array& x,
+                    const std::optional<Array>& moments = std::nullopt) const {
+    return conv2_(h, {.norm = norm2_.before_conv(moments),
+                      .residual = conv_shortcut_ ? (*conv_shortcut_)(x) : x});
+  }
+  int groups() const { return norm1_.groups(); }
+  int out_channels() const { return conv2_.out_channels(); }
 
  private:
   GroupNorm norm1_;
@@ -231,6 +246,27 @@ class Encoder {
   std::optional<Conv> quant_conv_;
 };
 
+// Reports every tile of every pass; what runs whole is one step.
+class TileSteps {
+ public:
+  TileSteps(int64_t total, Progress* progress) : total_(total), progress_(progress) {}
+  void next() {
+    if (progress_ != nullptr) progress_->report(Stage::kDecoding, step_++, total_);
+  }
+  // Computes the picture.
+  Array finish(Array picture) {
+    if (progress_ == nullptr) return picture;
+    mx::eval(picture);
+    progress_->report(Stage::kDecoding, total_, total_);
+    return picture;
+  }
+
+ private:
+  int64_t step_ = 0;
+  int64_t total_;
+  Progress* progress_;
+};
+
 class Decoder {
  public:
   Decoder(const AutoencoderKlFlux2Config& c, const Reader& reader)
@@ -256,21 +292,125 @@ class Decoder {
   }
 
   // [B, h, w, C] -> [B, 8 h, 8 w, 3]
-  Array operator()(const Array& latent, Taps* taps) const {
+  Array operator()(const Array& latent, const DecodePlan& plan, Taps* taps,
+                   Progress* progress) const {
+    TileSteps steps(step_count(plan, latent.shape(1)), progress);
+    steps.next();
     Array x = conv_in_(post_quant_conv_ ? (*post_quant_conv_)(latent) : latent);
     tap(taps, "dec_conv_in", x);
     x = mid_block_(x);
     tap(taps, "dec_mid", x);
-    for (size_t i = 0; i < up_blocks_.size(); ++i) {
+    const size_t whole = up_blocks_.size() - plan.tile_rows.size();
+    for (size_t i = 0; i < whole; ++i) {
       for (const ResnetBlock& resnet : up_blocks_[i].resnets) x = resnet(x);
-      if (up_blocks_[i].resample) x = (*up_blocks_[i].resample)(x, {.upsample = true});
+      if (i + 1 < whole) x = (*up_blocks_[i].resample)(x, {.upsample = true});
       tap(taps, "dec_up" + std::to_string(i), x);
       mx::eval(x);
     }
-    return conv_out_(x, {.norm = conv_norm_out_.before_conv()});
+    if (plan.tile_rows.empty()) {
+      return steps.finish(conv_out_(x, {.norm = conv_norm_out_.before_conv()}));
+    }
+    for (size_t i = whole; i < up_blocks_.size(); ++i) {
+      x = level(i, std::move(x), static_cast<int>(plan.tile_rows[i - whole]), steps);
+    }
+    return steps.finish(x);
   }
 
  private:
+  // Rows above and below a strip: two convolutions of a resnet, or, as rows of the level before,
+  // these and the one that enlarges.
+  static constexpr int kHalo = 2;
+  static constexpr int kPassesOfResnet = 3;
+  static constexpr int kPassesOfOutput = 2;
+
+  using Source = std::function<StripRows(const Strip& strip)>;
+
+  int64_t step_count(const DecodePlan& plan, int64_t latent_height) const {
+    int64_t total = 1;
+    const size_t whole = up_blocks_.size() - plan.tile_rows.size();
+    for (size_t i = whole; i < up_blocks_.size(); ++i) {
+      const int64_t rows = plan.tile_rows[i - whole];
+      const int64_t strips = ((latent_height << i) + rows - 1) / rows;
+      const auto resnets = static_cast<int64_t>(up_blocks_[i].resnets.size());
+      const int64_t passes =
+          kPassesOfResnet * resnets + (i + 1 == up_blocks_.size() ? kPassesOfOutput : 0);
+      total += strips == 1 ? 1 : strips * passes;
+    }
+    return total;
+  }
+
+  // From what level i - 1 gave before it was enlarged to what level i gives; the last one gives the
+  // picture.
+  Array level(size_t i, Array input, int rows, TileSteps& steps) const {
+    const Conv& enlarge = *up_blocks_[i - 1].resample;
+    const bool last = i + 1 == up_blocks_.size();
+    const std::vector<Strip> strips = strips_of(2 * input.shape(1), rows);
+    if (strips.size() == 1) {
+      steps.next();
+      Array x = enlarge(input, {.upsample = true});
+      for (const ResnetBlock& resnet : up_blocks_[i].resnets) x = resnet(x);
+      if (last) x = conv_out_(x, {.norm = conv_norm_out_.before_conv()});
+      mx::eval(x);
+      return x;
+    }
+    const std::vector<ResnetBlock>& resnets = up_blocks_[i].resnets;
+    clear_buffer_cache();
+    StripPicture picture(
+        {input.shape(0), 2 * input.shape(1), 2 * input.shape(2), resnets.front().out_channels()});
+    Source source = [&](const Strip& strip) -> StripRows {
+      const int first = std::max(0, strip.begin / 2 - kHalo);
+      const int end = std::min(input.shape(1), strip.end / 2 + kHalo);
+      return {enlarge(rows_of(input, first, end), {.upsample = true}), 2 * first};
+    };
+    for (const ResnetBlock& resnet : resnets) {
+      resnet_in_strips(resnet, source, strips, picture, steps);
+      source = [&](const Strip& strip) { return picture.read(strip, kHalo); };
+      input = Array(0.0F);   // only the first one reads it
+      clear_buffer_cache();  // buffers of tiles would pile up beside it
+    }
+    if (!last) return picture.array();
+    const Array moments = moments_of(source, strips, conv_norm_out_.groups(), steps);
+    StripPicture out({picture.array().shape(0), picture.array().shape(1), picture.array().shape(2),
+                      conv_out_.out_channels()});
+    for (const Strip& strip : strips) {
+      steps.next();
+      const StripRows x = source(strip);
+      out.write({conv_out_(x.x, {.norm = conv_norm_out_.before_conv(moments)}), x.first}, strip);
+    }
+    out.finish();
+    return out.array();
+  }
+
+  static Array moments_of(const Source& source, const std::vector<Strip>& strips, int groups,
+                          TileSteps& steps) {
+    PooledMoments moments;
+    for (const Strip& strip : strips) {
+      steps.next();
+      moments.add(source(strip), strip, groups);
+    }
+    return moments.value();
+  }
+
+  // A norm needs the moments of the whole picture before the convolution behind it can run, so
+  // everything before a norm is computed once for its moments and then again.
+  static void resnet_in_strips(const ResnetBlock& resnet, const Source& source,
+                               const std::vector<Strip>& strips, StripPicture& picture,
+                               TileSteps& steps) {
+    const Array before_first = moments_of(source, strips, resnet.groups(), steps);
+    const auto middle = [&](const Strip& strip) -> StripRows {
+      const StripRows x = source(strip);
+      return {resnet.first_half(x.x, before_first), x.first};
+    };
+    const Array before_second = moments_of(middle, strips, resnet.groups(), steps);
+    for (const Strip& strip : strips) {
+      steps.next();
+      const StripRows x = source(strip);
+      const Array h = resnet.first_half(x.x, before_first);
+      picture.write({resnet.second_half(h, x.x, before_second), x.first}, strip);
+    }
+    picture.finish();
+  }
+
   std::optional<Conv> post_quant_conv_;
   Conv conv_in_;
   MidBlock mid_block_;
@@ -356,7 +496,12 @@ Array AutoencoderKlFlux2::encode_mean(const Array& image, Taps* taps) const {
 }
 
 Array AutoencoderKlFlux2::decode(const Array& latent, Taps* taps) const {
-  return impl_->decoder.value()(latent, taps);
+  return impl_->decoder.value()(latent, {}, taps, nullptr);
+}
+
+Array AutoencoderKlFlux2::decode(const Array& latent, const DecodePlan& plan,
+                                 Progress& progress) const {
+  return impl_->decoder.value()(latent, plan, nullptr, &progress);
 }
 
 Array AutoencoderKlFlux2::patchify(const Array& latent) {
@@ -386,14 +531,14 @@ Array AutoencoderKlFlux2::denormalize(const Array& packed) const {
   return packed * impl_->deviation + impl_->mean;
 }
 
-int64_t AutoencoderKlFlux2::decode_bytes(const AutoencoderKlFlux2Config& config, int64_t width,
-                                         int64_t height) {
-  // At full resolution a resnet holds its input, its middle and its output or shortcut; the input
-  // of the first has the channels of the level before.
-  const auto& widths = config.decoder_block_out_channels;
-  const int64_t channels =
-      2 * widths.front() + std::max(widths.front(), widths[std::min<size_t>(1, widths.size() - 1)]);
-  return width * height * channels * static_cast<int64_t>(sizeof(float));
+DecodePlan AutoencoderKlFlux2::plan(const AutoencoderKlFlux2Config& config, int64_t width,
+                                    int64_t height, int64_t limit_bytes) {
+  const auto& channels = config.decoder_block_out_channels;
+  return plan_decode({.height = height / config.downsampling(),
+                      .width = width / config.downsampling(),
+                      .channels = {channels.rbegin(), channels.rend()},
+                      .attention = config.mid_block_add_attention},
+                     limit_bytes);
 }
 
 }  // namespace mere

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/progress.h"
+#include "nn/decode_plan.h"
 #include "nn/layers.h"
 
 namespace mere {
@@ -48,6 +49,9 @@ class AutoencoderKlFlux2 {
   Array encode_mean(const Array& image, Taps* taps = nullptr) const;
   // latent [B, h, w, C] -> [B, 8 h, 8 w, 3], about [-1, 1], unclamped.
   Array decode(const Array& latent, Taps* taps = nullptr) const;
+  // The same as `plan` says, for a picture of the size it was made for. Tiles give what the whole
+  // picture gives, up to the rounding of float32. Evaluated; reports kDecoding for every tile.
+  Array decode(const Array& latent, const DecodePlan& plan, Progress& progress) const;
 
   // [B, h, w, C] -> [B, h/2, w/2, 4 C]; h and w even.
   static Array patchify(const Array& latent);
@@ -57,9 +61,9 @@ class AutoencoderKlFlux2 {
   Array denormalize(const Array& packed) const;
 
   const AutoencoderKlFlux2Config& config() const { return config_; }
-  // Bytes of activations that decoding a picture of this size needs at its widest place.
-  static int64_t decode_bytes(const AutoencoderKlFlux2Config& config, int64_t width,
-                              int64_t height);
+  // How to decode a picture of this size within a limit of memory.
+  static DecodePlan plan(const AutoencoderKlFlux2Config& config, int64_t width, int64_t height,
+                         int64_t limit_bytes);
 
  private:
   struct Impl;

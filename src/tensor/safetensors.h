@@ -67,6 +67,7 @@ class SafetensorsFile {
   // nullptr when there is none of that name.
   const StoredTensor* find(const std::string& name) const;
   std::span<const std::byte> data(const StoredTensor& tensor) const;
+  void release_pages() const { file_.release_pages(); }
 
  private:
   MappedFile file_;

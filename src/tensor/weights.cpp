@@ -356,6 +356,10 @@ void Weights::check_all_used(const std::vector<std::string>& prefixes) const {
   }
 }
 
+void Weights::release_pages() const {
+  for (const auto& file : files_) file->release_pages();
+}
+
 int64_t Weights::total_bytes() const {
   int64_t total = 0;
   for (const auto& [name, e] : entries_) {

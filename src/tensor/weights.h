@@ -57,6 +57,10 @@ class Weights {
   // one.
   void check_all_used(const std::vector<std::string>& prefixes) const;
 
+  // MappedFile::release_pages of every file: for weights that are not needed for a while. Arrays
+  // stay valid.
+  void release_pages() const;
+
   int64_t total_bytes() const;
   const std::map<std::string, std::string>& metadata() const;  // of the first file
 

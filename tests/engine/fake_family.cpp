@@ -27,7 +27,7 @@ class FakeModel : public ImageModel {
       }
       sink({std::move(pixels), job.seeds[i]});
     }
-    return {{{"denoise", 0.5}}, {}, "none"};
+    return {{{"denoise", 0.5}}, {}, "none", "whole"};
   }
 };
 

@@ -4,6 +4,7 @@
 
 #include "arrays.h"
 
+#include "kernels/precision.h"
 #include "kernels/ref/reference.h"
 
 namespace mere::test {
@@ -216,6 +217,38 @@ TEST(Attention, RefusesMismatches) {
   const mx::array longer = mx::zeros({1, 4, 6, 8});
   EXPECT_THROW(attention(q, longer, longer, 1, mask_of(true)), std::invalid_argument);
   EXPECT_THROW(attention(q, q, q, 1, mask_of(false, {1, 2})), std::invalid_argument);
+}
+
+double relative_error(const mx::array& got, const mx::array& want) {
+  const Floats a = values_of(got);
+  const Floats b = values_of(want);
+  double error = 0;
+  double norm = 0;
+  for (size_t i = 0; i < b.size(); ++i) {
+    error += std::pow(double{a[i]} - b[i], 2);
+    norm += std::pow(double{b[i]}, 2);
+  }
+  return std::sqrt(error / norm);
+}
+
+// bfloat16 products where the processor has them.
+TEST(AttentionAuto, StaysNearTheExactOne) {
+  const auto q = random_array({2, 6, 70, 64}, 90);
+  const auto k = random_array({2, 2, 70, 64}, 91);
+  const auto v = random_array({2, 2, 70, 64}, 92);
+  const mx::array valid({45, 0}, {2}, mx::int32);
+  for (const AttentionMask& mask :
+       {AttentionMask{}, AttentionMask{.causal = true, .valid_keys = std::nullopt},
+        AttentionMask{.causal = true, .valid_keys = valid},
+        AttentionMask{.causal = false, .valid_keys = valid}}) {
+    const mx::array want = attention(q, k, v, 0.125F, mask);
+    mx::eval(want);
+    set_precision(Precision::kAuto);
+    const mx::array got = attention(q, k, v, 0.125F, mask);
+    mx::eval(got);
+    set_precision(Precision::kFloat32);
+    EXPECT_LT(relative_error(got, want), 1e-2);
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "arrays.h"
 
+#include "kernels/precision.h"
 #include "kernels/ref/reference.h"
 
 namespace mere::test {
@@ -297,6 +298,33 @@ TEST(UpsampleNearest2x, GradientsMatchDifferences) {
   const Arrays inputs = {random_array({1, 2, 3, 2}, 316)};
   expect_gradients(op, inputs, {0});
   expect_fallback_agrees(op, inputs);
+}
+
+// bfloat16 products where the processor has them.
+TEST(Conv2dAuto, StaysNearTheExactOne) {
+  const mx::array x = random_array({2, 9, 13, 32}, 190);
+  const mx::array weight = mx::astype(random_array({24, 3, 3, 32}, 191), mx::bfloat16);
+  const mx::array bias = random_array({24}, 192);
+  const ConvNorm norm{random_array({32}, 193), random_array({32}, 194), 8, 1e-6F};
+  for (const bool upsample : {false, true}) {
+    const int factor = upsample ? 2 : 1;
+    const ConvFusion fusion{norm, upsample, random_array({2, 9 * factor, 13 * factor, 24}, 195)};
+    const mx::array want = conv2d(x, weight, bias, 1, {1, 1, 1, 1}, fusion);
+    mx::eval(want);
+    set_precision(Precision::kAuto);
+    const mx::array got = conv2d(x, weight, bias, 1, {1, 1, 1, 1}, fusion);
+    mx::eval(got);
+    set_precision(Precision::kFloat32);
+    const Floats a = values_of(got);
+    const Floats b = values_of(want);
+    double error = 0;
+    double size = 0;
+    for (size_t i = 0; i < b.size(); ++i) {
+      error += std::pow(double{a[i]} - b[i], 2);
+      size += std::pow(double{b[i]}, 2);
+    }
+    EXPECT_LT(std::sqrt(error / size), 1e-2);
+  }
 }
 
 }  // namespace

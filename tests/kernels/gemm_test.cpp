@@ -7,6 +7,8 @@
 
 #include "arrays.h"
 
+#include "kernels/cpu/bf16_panels.h"
+
 namespace mere::test {
 namespace {
 
@@ -64,7 +66,7 @@ Floats multiply_f32(const Floats& a, const Floats& b, int64_t m, int64_t n, int6
   const StoredBytes stored(b, b_type);
   const cpu::GemmTile tile = cpu::gemm_tile();
   Floats c(static_cast<size_t>(m * n), before);
-  cpu::Product product{.m = m, .n = n, .k = k, .group = 1};
+  cpu::Product product{.m = m, .n = n, .k = k};
   product.accumulate = !std::isnan(before);
   product.pack_a = [&](int64_t row, int64_t count, int64_t first, int64_t size, std::byte* out) {
     cpu::pack_rows(Stored::kFloat32, a.data() + row * k + first, k, count, size, tile.rows,
@@ -84,7 +86,7 @@ Floats multiply_i16(const Floats& a, const Floats& b, int64_t m, int64_t n, int6
   const StoredBytes stored(b, Stored::kBFloat16);
   const cpu::GemmTile tile = cpu::gemm_tile();
   Floats c(static_cast<size_t>(m * n), kNan);
-  cpu::Product product{.m = m, .n = n, .k = k, .group = group};
+  cpu::Product product{.m = m, .n = n, .k = k, .panels = cpu::Panels::kInt16, .group = group};
   product.pack_a = [&](int64_t row, int64_t count, int64_t first, int64_t size, std::byte* out) {
     cpu::pack_rows_int16(Stored::kFloat32, a.data() + row * k + first, k, count, size, group,
                          tile.rows, cpu::kNormA, false, out, nullptr, 0);
@@ -122,6 +124,15 @@ TEST(Gemm, Accumulates) {
   auto want = product_of(a, b, 7, 19, 900);
   for (double& v : want) v += 100;
   EXPECT_LT(relative_error(multiply_f32(a, b, 7, 19, 900, Stored::kFloat32, 100), want), 1e-6);
+}
+
+// Asking what the processor has must not undo MERERUN_CPU_ISA.
+TEST(Gemm, TileStaysTheSame) {
+  const cpu::GemmTile before = cpu::gemm_tile();
+  (void)cpu::has_int16_gemm();
+  const cpu::GemmTile after = cpu::gemm_tile();
+  EXPECT_EQ(before.rows, after.rows);
+  EXPECT_EQ(before.columns, after.columns);
 }
 
 // More packed rows than are kept at a time.
@@ -190,6 +201,44 @@ TEST_F(GemmInt16Values, WhatIsNotFiniteStaysSeen) {
     a[2 * 128 + 100] = bad;
     const Floats c = multiply_i16(a, b, 6, 16, 128, 64);
     for (int i = 0; i < 6 * 16; ++i) EXPECT_EQ(std::isnan(c[i]), i / 16 == 2) << i;
+  }
+}
+
+class GemmBf16 : public testing::TestWithParam<Shape> {};
+INSTANTIATE_TEST_SUITE_P(Shapes, GemmBf16,
+                         testing::Values(Shape{1, 1, 1}, Shape{32, 32, 32}, Shape{33, 31, 95},
+                                         Shape{70, 65, 64}, Shape{301, 203, 1000}));
+
+// Products of bfloat16 numbers are exact in float32, so only the sums round.
+TEST_P(GemmBf16, IsExactForBfloat16Numbers) {
+  if (!cpu::has_bf16_panels()) GTEST_SKIP() << "no bfloat16 products on this processor";
+  const auto [m, n, k] = GetParam();
+  const Floats a = as_bf16(random_floats(m * k, 20));
+  const Floats b = as_bf16(random_floats(n * k, 21));
+  const StoredBytes stored(b, Stored::kBFloat16);
+  Floats turned(b.size());
+  for (int j = 0; j < n; ++j) {
+    for (int p = 0; p < k; ++p) turned[p * n + j] = b[j * k + p];
+  }
+  const cpu::StoredMatrix matrix{Stored::kBFloat16, stored.data(), k};
+  cpu::Product product{.m = m, .n = n, .k = k, .panels = cpu::Panels::kBf16};
+  product.pack_a = [&](int64_t row, int64_t count, int64_t first, int64_t size, std::byte* out) {
+    cpu::pack_a_bf16(a.data() + row * k + first, k, count, size, out);
+  };
+  const auto want = product_of(a, b, m, n, k);
+  for (int way = 0; way < 3; ++way) {
+    product.pack_b = [&](int64_t row, int64_t count, int64_t first, int64_t size, std::byte* out) {
+      if (way == 0) {
+        cpu::pack_b_bf16(Stored::kBFloat16, matrix.at(row, first), k, count, size, out);
+      } else if (way == 1) {
+        cpu::pack_b_bf16(Stored::kFloat32, b.data() + row * k + first, k, count, size, out);
+      } else {
+        cpu::pack_b_columns_bf16(turned.data() + first * n + row, n, count, size, out);
+      }
+    };
+    Floats c(static_cast<size_t>(m * n), kNan);
+    cpu::multiply(product, c.data(), n);
+    EXPECT_LT(relative_error(c, want), 2e-6) << way;
   }
 }
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 
 #include "core/error.h"
 #include "core/system.h"
@@ -40,6 +41,9 @@ class Stopwatch {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
+constexpr int64_t kFixedBytes = int64_t{64} << 20;  // beside weights and activations
+
+// With the picture decoded in the smallest tiles.
 int64_t activation_bytes(const Config& config, ImageSize size, int references, bool guided) {
   const TransformerConfig& t = config.transformer;
   // A reference has at most 1024 x 1024 pixels; text the usual 512 tokens.
@@ -50,9 +54,8 @@ int64_t activation_bytes(const Config& config, ImageSize size, int references, b
   const int64_t per_token = 2 * (3 * t.hidden() + 2 * t.mlp_hidden()) + 6 * t.hidden();
   const int64_t transformer =
       tokens * per_token * (guided ? 2 : 1) * static_cast<int64_t>(sizeof(float));
-  constexpr int64_t kFixed = int64_t{64} << 20;
-  return kFixed + std::max(transformer,
-                           AutoencoderKlFlux2::decode_bytes(config.vae, size.width, size.height));
+  const int64_t decoder = AutoencoderKlFlux2::plan(config.vae, size.width, size.height, 0).bytes;
+  return kFixedBytes + std::max(transformer, decoder);
 }
 
 int64_t weight_bytes(const ModelRoot& root) {
@@ -82,15 +85,36 @@ std::string guidance_policy() {
   return "";
 }
 
+int64_t memory_limit(const ImageJob& job) {
+  return job.memory_limit_bytes > 0 ? job.memory_limit_bytes : available_memory_bytes();
+}
+
+// The picture as a whole where the limit allows it, else in tiles, which is slower and told.
+DecodePlan choose_decode_plan(const Config& config, const ModelRoot& root, const ImageJob& job,
+                              Progress& progress) {
+  const auto plan = [&](int64_t limit) {
+    return AutoencoderKlFlux2::plan(config.vae, job.size.width, job.size.height, limit);
+  };
+  const int64_t others = weight_bytes(root) + kFixedBytes;
+  const int64_t limit = memory_limit(job);
+  DecodePlan chosen = plan(std::max<int64_t>(0, limit - others));
+  if (!chosen.tile_rows.empty()) {
+    const DecodePlan whole = plan(std::numeric_limits<int64_t>::max());
+    progress.note("decoding in tiles: the picture as a whole needs " +
+                  human_bytes(whole.bytes + others) + " of memory, the limit is " +
+                  human_bytes(limit));
+  }
+  return chosen;
+}
+
 // Both passes at once where memory is plenty: a machine of 24 GiB and more whose free memory covers
 // the doubled activations twice.
 bool use_batched_guidance(const Config& config, ImageSize size, const ImageJob& job) {
   const std::string policy = guidance_policy();
   if (!policy.empty()) return policy == "batched";
-  const int64_t limit =
-      job.memory_limit_bytes > 0 ? job.memory_limit_bytes : available_memory_bytes();
   return physical_memory_bytes() >= kBatchedGuidanceMemory &&
-         2 * activation_bytes(config, size, static_cast<int>(job.references.size()), true) < limit;
+         2 * activation_bytes(config, size, static_cast<int>(job.references.size()), true) <
+             memory_limit(job);
 }
 
 bool supports(const Manifest& manifest, std::string_view what) {
@@ -122,6 +146,9 @@ class Model : public ImageModel {
 
     const ImageSize size = job.size;
     const LatentGrid grid{size.height / kPatchPixels, size.width / kPatchPixels};
+    const DecodePlan decode_plan =
+        choose_decode_plan(pipeline_.config(), pipeline_.root(), job, progress);
+    run.decode_mode = decode_plan.tile_rows.empty() ? "whole" : "tiled";
     DenoiseRequest request = encode_text(job, progress);
     watch.lap("text_encoder");
 
@@ -145,9 +172,7 @@ class Model : public ImageModel {
       request.latents = starting_latents(seed, grid, request, start);
       const Array latents = pipeline_.denoise(request, progress);
       watch.lap("denoise");
-      progress.report(Stage::kDecoding, 0, 1);
-      Image image = array_to_image(pipeline_.decode(latents, grid));
-      progress.report(Stage::kDecoding, 1, 1);
+      Image image = array_to_image(pipeline_.decode(latents, grid, decode_plan, progress));
       watch.lap("decode");
       if (is_uniform(image)) {
         throw InternalError{{"uniform_image", "",

@@ -55,8 +55,8 @@ const Tokenizer& Pipeline::tokenizer() {
 
 const Qwen3& Pipeline::text_encoder() {
   if (!text_encoder_) {
-    const Weights weights = open_checked(root_, "text_encoder", qwen3_checkpoint_name);
-    text_encoder_ = std::make_unique<Qwen3>(config_.text_encoder, weights,
+    text_encoder_weights_ = open_checked(root_, "text_encoder", qwen3_checkpoint_name);
+    text_encoder_ = std::make_unique<Qwen3>(config_.text_encoder, *text_encoder_weights_,
                                             config_.text_encoder.num_hidden_layers);
   }
   return *text_encoder_;
@@ -64,9 +64,9 @@ const Qwen3& Pipeline::text_encoder() {
 
 Transformer& Pipeline::transformer() {
   if (!transformer_) {
-    const Weights weights = open_checked(root_, "transformer", transformer_checkpoint_name);
-    transformer_ = std::make_unique<Transformer>(config_.transformer, weights);
-    weights.check_all_used({"transformer_blocks.", "single_transformer_blocks."});
+    transformer_weights_ = open_checked(root_, "transformer", transformer_checkpoint_name);
+    transformer_ = std::make_unique<Transformer>(config_.transformer, *transformer_weights_);
+    transformer_weights_->check_all_used({"transformer_blocks.", "single_transformer_blocks."});
   }
   return *transformer_;
 }
@@ -115,6 +115,7 @@ PromptEmbedding Pipeline::encode_prompts(const std::vector<std::string>& prompts
   out.embeds = concat(parts, 2);
   check_finite(out.embeds, "the text encoder");
   clear_buffer_cache();
+  text_encoder_weights_->release_pages();
   return out;
 }
 
@@ -203,13 +204,21 @@ Array Pipeline::denoise(const DenoiseRequest& request, Progress& progress) {
   }
   progress.report(Stage::kDenoising, total, total);
   clear_buffer_cache();  // the decoder's sizes are others
+  transformer_weights_->release_pages();
   return latents;
 }
 
 Array Pipeline::decode(const Array& latents, LatentGrid grid) {
+  SilentProgress silent;
+  return decode(latents, grid, {}, silent);
+}
+
+Array Pipeline::decode(const Array& latents, LatentGrid grid, const DecodePlan& plan,
+                       Progress& progress) {
   const Array packed = mx::reshape(latents, {latents.shape(0), static_cast<int>(grid.height),
                                              static_cast<int>(grid.width), latents.shape(2)});
-  const Array image = vae().decode(AutoencoderKlFlux2::unpatchify(vae().denormalize(packed)));
+  const Array image =
+      vae().decode(AutoencoderKlFlux2::unpatchify(vae().denormalize(packed)), plan, progress);
   check_finite(image, "the image decoder");
   return image;
 }

@@ -73,6 +73,8 @@ class Pipeline {
   Array denoise(const DenoiseRequest& request, Progress& progress);
   // [B, N, 4 C] -> [B, H, W, 3] about [-1, 1].
   Array decode(const Array& latents, LatentGrid grid);
+  // The same as a plan of AutoencoderKlFlux2 says; reports its progress.
+  Array decode(const Array& latents, LatentGrid grid, const DecodePlan& plan, Progress& progress);
 
  private:
   const Qwen3& text_encoder();
@@ -82,6 +84,8 @@ class Pipeline {
   std::optional<Tokenizer> tokenizer_;
   std::unique_ptr<Qwen3> text_encoder_;
   std::unique_ptr<Transformer> transformer_;
+  // Kept to let go of their pages when their stage is over.
+  std::optional<Weights> text_encoder_weights_, transformer_weights_;
   std::unique_ptr<AutoencoderKlFlux2> vae_;
 };
 

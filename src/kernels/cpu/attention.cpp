@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/cpu/bf16_panels.h"
 #include "kernels/cpu/gemm.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -116,14 +117,58 @@ void fold_row(float* scores, int64_t seen, int64_t width, float scale, float& to
   sum += HWY_DYNAMIC_DISPATCH(ExpRow)(scores, seen, scale, top);
 }
 
-// c += a b, where the panels of b have room for more keys than the `width` that a has.
-void multiply_values(const float* a, const float* b, int64_t width, int64_t packed, int64_t rows,
-                     int64_t depth, float* c) {
-  const int64_t lanes = gemm_tile().columns;
-  for (int64_t d = 0; d < depth; d += lanes, b += packed * lanes) {
-    multiply_packed(a, b, width, rows, std::min(lanes, depth - d), c + d, depth, true);
+// The products of a tile in one of the two kinds of panels. Packed operands live in memory counted
+// in floats, of which bfloat16 panels need no more.
+class TileProducts {
+ public:
+  explicit TileProducts(bool bf16) : bf16_(bf16), tile_(gemm_tile()) {}
+
+  int64_t row_lanes() const { return bf16_ ? kBf16Lanes : tile_.rows; }
+
+  void pack_rows_a(const float* from, int64_t stride, int64_t rows, int64_t k, float* out) const {
+    if (bf16_) {
+      pack_a_bf16(from, stride, rows, k, bytes(out));
+    } else {
+      pack_rows(Stored::kFloat32, from, stride, rows, k, tile_.rows, out);
+    }
   }
-}
+  void pack_keys(const float* from, int64_t stride, int64_t keys, int64_t depth, float* out) const {
+    if (bf16_) {
+      pack_b_bf16(Stored::kFloat32, from, stride, keys, depth, bytes(out));
+    } else {
+      pack_rows(Stored::kFloat32, from, stride, keys, depth, tile_.columns, out);
+    }
+  }
+  void pack_values(const float* from, int64_t stride, int64_t keys, int64_t depth,
+                   float* out) const {
+    if (bf16_) {
+      pack_b_columns_bf16(from, stride, depth, keys, bytes(out));
+    } else {
+      pack_columns(from, stride, depth, keys, tile_.columns, out);
+    }
+  }
+
+  // c[rows, columns] = a b; b was packed for a k of `packed_k`, at least `k`.
+  void multiply(const float* a, const float* b, int64_t packed_k, int64_t k, int64_t rows,
+                int64_t columns, float* c, int64_t ldc, bool accumulate) const {
+    if (bf16_) {
+      multiply_packed_bf16(bytes(a), bytes(b), bf16_panel_bytes(packed_k), k, rows, columns, c, ldc,
+                           accumulate);
+      return;
+    }
+    if (packed_k == k) return multiply_packed(a, b, k, rows, columns, c, ldc, accumulate);
+    for (int64_t j = 0; j < columns; j += tile_.columns, b += packed_k * tile_.columns) {
+      multiply_packed(a, b, k, rows, std::min(tile_.columns, columns - j), c + j, ldc, accumulate);
+    }
+  }
+
+ private:
+  static std::byte* bytes(float* p) { return reinterpret_cast<std::byte*>(p); }
+  static const std::byte* bytes(const float* p) { return reinterpret_cast<const std::byte*>(p); }
+
+  bool bf16_;
+  GemmTile tile_;
+};
 
 }  // namespace
 
@@ -132,38 +177,37 @@ int64_t attention_packed_size(int64_t keys, int64_t depth) {
 }
 
 void attention_pack_tile(const AttentionHead& head, int64_t first) {
-  const int64_t lanes = gemm_tile().columns;
+  const TileProducts products(head.bf16);
   const int64_t width = std::min(kTileKeys, head.keys - first);
   const int64_t at = first / kTileKeys * packed_tile_size(head.depth);
-  pack_rows(Stored::kFloat32, head.k + first * head.k_stride, head.k_stride, width, head.depth,
-            lanes, head.packed_k + at);
-  pack_columns(head.v + first * head.v_stride, head.v_stride, head.depth, width, lanes,
-               head.packed_v + at);
+  products.pack_keys(head.k + first * head.k_stride, head.k_stride, width, head.depth,
+                     head.packed_k + at);
+  products.pack_values(head.v + first * head.v_stride, head.v_stride, width, head.depth,
+                       head.packed_v + at);
 }
 
 void attention_tile(const AttentionHead& head, int64_t first, int64_t count) {
-  const int64_t lanes = gemm_tile().rows;
-  const int64_t rows = round_up(count, lanes);
+  const TileProducts products(head.bf16);
+  const int64_t rows = round_up(count, products.row_lanes());
+  const int64_t depth = round_up(head.depth, kBf16Lanes);
   std::array<float, kAttentionTileQueries> tops{};
   std::array<float, kAttentionTileQueries> sums{};
   tops.fill(-std::numeric_limits<float>::infinity());
   // One allocation: packed queries, scores, packed scores, sums of values.
-  std::vector<float> memory(
-      static_cast<size_t>(rows * (head.depth + 2 * kTileKeys) + count * head.depth));
+  std::vector<float> memory(static_cast<size_t>(rows * (depth + 2 * kTileKeys) + count * depth));
   float* const packed_q = memory.data();
-  float* const scores = packed_q + rows * head.depth;
+  float* const scores = packed_q + rows * depth;
   float* const packed_scores = scores + rows * kTileKeys;
   float* const accumulated = packed_scores + rows * kTileKeys;
-  pack_rows(Stored::kFloat32, head.q + first * head.q_stride, head.q_stride, count, head.depth,
-            lanes, packed_q);
+  products.pack_rows_a(head.q + first * head.q_stride, head.q_stride, count, head.depth, packed_q);
   const int64_t last_key = head.causal ? std::min(head.valid_keys, first + count) : head.valid_keys;
   for (int64_t key = 0; key < last_key; key += kTileKeys) {
     // As the tile was packed, which may hold keys that are not seen.
     const int64_t packed = std::min(kTileKeys, head.keys - key);
     const int64_t width = std::min(kTileKeys, last_key - key);
     const int64_t at = key / kTileKeys * packed_tile_size(head.depth);
-    multiply_packed(packed_q, head.packed_k + at, head.depth, count, width, scores, kTileKeys,
-                    false);
+    products.multiply(packed_q, head.packed_k + at, head.depth, head.depth, count, width, scores,
+                      kTileKeys, false);
     for (int64_t i = 0; i < count; ++i) {
       const int64_t limit =
           head.causal ? std::min(head.valid_keys, first + i + 1) : head.valid_keys;
@@ -171,9 +215,9 @@ void attention_tile(const AttentionHead& head, int64_t first, int64_t count) {
       fold_row(scores + i * kTileKeys, seen, width, head.scale, tops[i], sums[i],
                accumulated + i * head.depth, head.depth);
     }
-    pack_rows(Stored::kFloat32, scores, kTileKeys, count, width, lanes, packed_scores);
-    multiply_values(packed_scores, head.packed_v + at, width, packed, count, head.depth,
-                    accumulated);
+    products.pack_rows_a(scores, kTileKeys, count, width, packed_scores);
+    products.multiply(packed_scores, head.packed_v + at, packed, width, count, head.depth,
+                      accumulated, head.depth, true);
   }
   for (int64_t i = 0; i < count; ++i) {
     const float* from = accumulated + i * head.depth;

@@ -15,12 +15,13 @@ struct AttentionHead {
   float scale;
   bool causal;
   int64_t valid_keys;  // keys at and after this are not seen
+  bool bf16;           // products in bfloat16 (bf16_panels.h), packed_k and packed_v too
   float* packed_k;  // attention_packed_size(keys, depth) values each; heads that share keys share
   float* packed_v;  // them
 };
 
 // Rows of queries, and of keys, handled together; callers split work in multiples of them.
-inline constexpr int64_t kAttentionTileQueries = 84;  // whole panels for tiles of 6, 12 and 14 rows
+inline constexpr int64_t kAttentionTileQueries = 96;  // whole panels of 6, 12 and 32 rows
 inline constexpr int64_t kAttentionTileKeys = 256;
 
 int64_t attention_packed_size(int64_t keys, int64_t depth);

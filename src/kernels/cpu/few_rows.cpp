@@ -25,13 +25,11 @@ constexpr int64_t kGrainBytes = 32768;    // least bytes of weights worth a thre
 constexpr int64_t kPrefetchBytes = 1024;  // ahead of the weights in use; rows follow each other
 
 using Floats = hn::CappedTag<float, 8>;
-constexpr int64_t kLanes =
-    hn::MaxLanes(Floats());  // exact: no target here has vectors of unknown length
-
-constexpr int64_t SizeOf(Stored type) { return type == Stored::kFloat32 ? 4 : 2; }
+// Exact: no target has vectors of unknown length.
+constexpr int64_t kLanes = hn::MaxLanes(Floats());
 
 const uint8_t* RowOf(const StoredMatrix& w, int64_t row) {
-  return static_cast<const uint8_t*>(w.data) + row * w.stride * SizeOf(w.type);
+  return static_cast<const uint8_t*>(w.at(row, 0));
 }
 
 template <Stored kType>
@@ -76,9 +74,9 @@ void WidenAs(const uint8_t* from, int64_t count, float* out) {
   const Floats d;
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
-    hn::StoreU(LoadStored<kType>(from + i * SizeOf(kType)), d, out + i);
+    hn::StoreU(LoadStored<kType>(from + i * stored_size(kType)), d, out + i);
   }
-  for (; i < count; ++i) out[i] = LoadOne<kType>(from + i * SizeOf(kType));
+  for (; i < count; ++i) out[i] = LoadOne<kType>(from + i * stored_size(kType));
 }
 
 void Widen(const StoredMatrix& w, int64_t row, int64_t count, float* out) {
@@ -111,7 +109,7 @@ constexpr int kDenseRows = kX == 1 ? 4 : 2;
 template <Stored kType, int kX, int kW>
 void DenseTile(const FewRows& p, const float* x, const uint8_t* w, int64_t w_stride, float* y) {
   constexpr int kU = kUnroll<kX>;
-  constexpr int64_t kSize = SizeOf(kType);
+  constexpr int64_t kSize = stored_size(kType);
   const Floats d;
   hn::Vec<Floats> sums[kW][kX][kU];
   HWY_UNROLL(16)
@@ -158,7 +156,7 @@ void DenseRows(const FewRows& p, const StoredMatrix& w, int64_t x_row, int64_t b
   constexpr int kW = kDenseRows<kX>;
   const float* x = p.x + x_row * p.ldx;
   float* y = p.y + x_row * p.ldy;
-  const int64_t stride = w.stride * SizeOf(kType);
+  const int64_t stride = w.stride * stored_size(kType);
   int64_t row = begin;
   for (; row + kW <= end; row += kW) DenseTile<kType, kX, kW>(p, x, RowOf(w, row), stride, y + row);
   for (; row < end; ++row) DenseTile<kType, kX, 1>(p, x, RowOf(w, row), stride, y + row);
@@ -175,7 +173,7 @@ HWY_INLINE void ForTiles(int64_t rows, const F& f) {
 
 template <Stored kType>
 void Dense(const FewRows& p, const StoredMatrix& w) {
-  const int64_t grain = std::max<int64_t>(1, kGrainBytes / (p.k * SizeOf(kType)));
+  const int64_t grain = std::max<int64_t>(1, kGrainBytes / (p.k * stored_size(kType)));
   parallel_for(p.n, grain, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; row += kTogether) {
       const int64_t stop = std::min(end, row + kTogether);
@@ -398,8 +396,8 @@ HWY_INLINE void ScaleGroups(const uint8_t* scales, const uint8_t* biases, const 
   HWY_UNROLL(16)
   for (int r = 0; r < kX; ++r) sums[r] = hn::Zero(d);
   for (int64_t g = 0; g < x.groups; g += kLanes) {
-    const auto scale = LoadStored<kType>(scales + g * SizeOf(kType));
-    const auto bias = LoadStored<kType>(biases + g * SizeOf(kType));
+    const auto scale = LoadStored<kType>(scales + g * stored_size(kType));
+    const auto bias = LoadStored<kType>(biases + g * stored_size(kType));
     HWY_UNROLL(16)
     for (int r = 0; r < kX; ++r) {
       const int64_t at = (x_row + r) * x.group_stride + g;

@@ -32,6 +32,7 @@ enum class FixedPoint {
   kInt30,  // within 2^-30 of the largest |x| of the group: float32 accuracy
   kInt16,  // within 2^-16 of it, and faster
 };
+// W [n, k] in groups of 32, 64 or 128.
 void few_rows_affine(const FewRows& product, const AffineMatrix& w, FixedPoint precision);
 
 }  // namespace mere::cpu

@@ -34,6 +34,8 @@ void Shape(int64_t* rows, int64_t* columns) {
   *columns = 2 * static_cast<int64_t>(hn::Lanes(Wide()));
 }
 
+void HasInt16(bool* has) { *has = HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2; }
+
 // Makes the compiler finish a row's products before it starts the next: GCC 12 otherwise keeps all
 // loads of a tile alive and spills the accumulators.
 template <class V>
@@ -410,12 +412,14 @@ HWY_AFTER_NAMESPACE();
 #include <hwy/aligned_allocator.h>
 #include <new>
 
+#include "kernels/cpu/bf16_panels.h"
 #include "kernels/cpu/parallel.h"
 
 namespace mere::cpu {
 namespace {
 
 HWY_EXPORT(Shape);
+HWY_EXPORT(HasInt16);
 HWY_EXPORT(PackRows);
 HWY_EXPORT(MultiplyPacked);
 HWY_EXPORT(PackRowsInt16);
@@ -483,12 +487,11 @@ void multiply_packed(const float* a, const float* b, int64_t k, int64_t rows, in
 }
 
 bool has_int16_gemm() {
-#if HWY_ARCH_X86
+  // Not hwy::SupportedTargets(): it forgets a cap on the targets.
   configure();
-  return (hwy::SupportedTargets() & HWY_AVX2) != 0;
-#else
-  return false;
-#endif
+  bool has = false;
+  HWY_DYNAMIC_DISPATCH(HasInt16)(&has);
+  return has;
 }
 
 void pack_rows_int16(Stored type, const void* from, int64_t stride, int64_t rows, int64_t k,
@@ -514,8 +517,14 @@ namespace {
 // The blocking of one product.
 class Blocked {
  public:
-  Blocked(const Product& p, float* y, int64_t ldy) : p_(p), y_(y), ldy_(ldy), tile_(gemm_tile()) {
-    const int64_t unit = p.group > 1 ? p.group : p.k_unit;
+  Blocked(const Product& p, float* y, int64_t ldy)
+      : p_(p),
+        y_(y),
+        ldy_(ldy),
+        tile_(p.panels == Panels::kBf16 ? GemmTile{kBf16Lanes, kBf16Lanes} : gemm_tile()) {
+    const int64_t unit = std::max(p.k_unit, p.panels == Panels::kInt16  ? p.group
+                                            : p.panels == Panels::kBf16 ? kBf16Lanes
+                                                                        : 1);
     const int64_t panel_k = kPanelBytes / (tile_.columns * bytes_per_value()) / unit * unit;
     const int64_t most_k = std::max(unit, panel_k);
     const int64_t blocks = (p.k + most_k - 1) / most_k;
@@ -536,11 +545,18 @@ class Blocked {
   }
 
  private:
-  int64_t bytes_per_value() const { return p_.group > 1 ? 2 : 4; }
+  int64_t bytes_per_value() const { return p_.panels == Panels::kFloat32 ? 4 : 2; }
 
   int64_t panel_bytes(int64_t k, int64_t lanes) const {
-    return p_.group > 1 ? int16_panel_bytes(k, p_.group, lanes)
-                        : k * lanes * static_cast<int64_t>(sizeof(float));
+    switch (p_.panels) {
+      case Panels::kInt16:
+        return int16_panel_bytes(k, p_.group, lanes);
+      case Panels::kBf16:
+        return bf16_panel_bytes(k);
+      case Panels::kFloat32:
+        break;
+    }
+    return k * lanes * static_cast<int64_t>(sizeof(float));
   }
 
   void run_chunk(int64_t row, int64_t rows) {
@@ -595,11 +611,15 @@ class Blocked {
 
   void multiply_block(const std::byte* a, const std::byte* b, int64_t k, int64_t rows,
                       int64_t columns, float* y, bool accumulate) const {
-    if (p_.group > 1) {
-      multiply_packed_int16(a, b, k, p_.group, rows, columns, y, ldy_, accumulate);
-    } else {
-      multiply_packed(reinterpret_cast<const float*>(a), reinterpret_cast<const float*>(b), k, rows,
-                      columns, y, ldy_, accumulate);
+    switch (p_.panels) {
+      case Panels::kInt16:
+        return multiply_packed_int16(a, b, k, p_.group, rows, columns, y, ldy_, accumulate);
+      case Panels::kBf16:
+        return multiply_packed_bf16(a, b, bf16_panel_bytes(k), k, rows, columns, y, ldy_,
+                                    accumulate);
+      case Panels::kFloat32:
+        return multiply_packed(reinterpret_cast<const float*>(a), reinterpret_cast<const float*>(b),
+                               k, rows, columns, y, ldy_, accumulate);
     }
   }
 

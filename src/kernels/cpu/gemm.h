@@ -42,7 +42,7 @@ void multiply_packed(const float* a, const float* b, int64_t k, int64_t rows, in
 // A panel is a run of groups: [group / 2][lane] pairs of int16, then [lane] float scales. Each pair
 // product is summed in int32, so within a group |a| |b| must stay below 2^31; see kNormA, kNormB.
 
-bool has_int16_gemm();
+bool has_int16_gemm();  // with AVX2 or better
 inline int64_t int16_panel_bytes(int64_t k, int64_t group, int64_t lanes) {
   return (k / group) * (group / 2 + 1) * lanes * static_cast<int64_t>(sizeof(int32_t));
 }
@@ -71,10 +71,13 @@ void multiply_packed_int16(const std::byte* a, const std::byte* b, int64_t k, in
 
 // y[m, n] (row stride ldy) = a b over all threads. Every part of b is packed once per 64 MB of
 // packed a, by the thread that uses it next.
+enum class Panels { kFloat32, kInt16, kBf16 };
+
 struct Product {
   int64_t m, n, k;
-  int64_t group;       // 1: float32 panels; else int16 panels with this group
-  int64_t k_unit = 1;  // parts of k are multiples of it (int16: of the group)
+  Panels panels = Panels::kFloat32;
+  int64_t group = 0;   // of int16 panels
+  int64_t k_unit = 1;  // parts of k are multiples of it (int16: of the group, bf16: of 32)
   bool accumulate = false;
   // Packs rows (columns) [begin, begin + count) for k in [k_begin, k_begin + k_count).
   using Pack = std::function<void(int64_t begin, int64_t count, int64_t k_begin, int64_t k_count,

@@ -142,16 +142,18 @@ void channel_sums(const float* x, int64_t rows, int64_t channels, double* sums) 
   HWY_DYNAMIC_DISPATCH(ChannelSums)(x, rows, channels, sums);
 }
 
-void group_norm_factors(const float* x, int64_t pixels, int64_t channels, int64_t groups, float eps,
-                        const float* weight, const float* bias, float* scale, float* shift) {
+void group_moments(const float* x, const PixelRows& pixels, int64_t channels, int64_t groups,
+                   double* moments) {
   // Fixed slices whose sums are added in order: the result does not depend on the threads.
   constexpr int64_t kSlicePixels = 1024;
-  const int64_t slices = (pixels + kSlicePixels - 1) / kSlicePixels;
+  const int64_t per_row = (pixels.width + kSlicePixels - 1) / kSlicePixels;
+  const int64_t slices = pixels.rows * per_row;
   std::vector<double> sums(static_cast<size_t>(slices * channels * 2), 0.0);
   parallel_for(slices, 1, [&](int64_t begin, int64_t end) {
     for (int64_t slice = begin; slice < end; ++slice) {
-      const int64_t first = slice * kSlicePixels;
-      channel_sums(x + first * channels, std::min(kSlicePixels, pixels - first), channels,
+      const int64_t column = slice % per_row * kSlicePixels;
+      const int64_t first = slice / per_row * pixels.stride + column;
+      channel_sums(x + first * channels, std::min(kSlicePixels, pixels.width - column), channels,
                    sums.data() + slice * channels * 2);
     }
   });
@@ -159,24 +161,32 @@ void group_norm_factors(const float* x, int64_t pixels, int64_t channels, int64_
     for (int64_t i = 0; i < channels * 2; ++i) sums[i] += sums[slice * channels * 2 + i];
   }
   const int64_t per_group = channels / groups;
-  for (int64_t first = 0; first < channels; first += per_group) {
+  const auto count = static_cast<double>(pixels.rows * pixels.width * per_group);
+  for (int64_t group = 0; group < groups; ++group) {
     double sum = 0;
     double squares = 0;
-    for (int64_t c = first; c < first + per_group; ++c) {
+    for (int64_t c = group * per_group; c < (group + 1) * per_group; ++c) {
       sum += sums[c];
       squares += sums[channels + c];
     }
-    const auto count = static_cast<double>(pixels * per_group);
     const double mean = sum / count;
-    const double variance = std::max(squares / count - mean * mean, 0.0);  // keeps a NaN
+    moments[2 * group] = mean;
+    moments[2 * group + 1] = std::max(squares / count - mean * mean, 0.0);  // keeps a NaN
+  }
+}
+
+void group_norm_factors(const double* moments, int64_t channels, int64_t groups, float eps,
+                        const float* weight, const float* bias, float* scale, float* shift) {
+  const int64_t per_group = channels / groups;
+  for (int64_t c = 0; c < channels; ++c) {
+    const double mean = moments[2 * (c / per_group)];
+    const double variance = moments[2 * (c / per_group) + 1];
     const double factor = variance <= std::numeric_limits<float>::max()
                               ? 1.0 / std::sqrt(variance + eps)
                               : std::numeric_limits<double>::quiet_NaN();
-    for (int64_t c = first; c < first + per_group; ++c) {
-      const double gain = factor * weight[c];
-      scale[c] = static_cast<float>(gain);
-      shift[c] = static_cast<float>(bias[c] - mean * gain);
-    }
+    const double gain = factor * weight[c];
+    scale[c] = static_cast<float>(gain);
+    shift[c] = static_cast<float>(bias[c] - mean * gain);
   }
 }
 

@@ -16,10 +16,19 @@ void layer_norm_row(const float* x, const float* scale, const float* shift, floa
 // channels] as double: [sum..., square sum...].
 void channel_sums(const float* x, int64_t rows, int64_t channels, double* sums);
 
-// Group normalisation of x [pixels, channels] over all pixels and channels / groups, then * weight
-// + bias, as one factor and one offset per channel: scale[c] * x + shift[c]. NaN for a group whose
-// variance overflows float32. Parallel, and the same for any number of threads.
-void group_norm_factors(const float* x, int64_t pixels, int64_t channels, int64_t groups, float eps,
+// Pixels of a picture, `stride` from one row to the next.
+struct PixelRows {
+  int64_t rows, width, stride;
+};
+
+// Mean and variance, one after the other, of each group of channels / groups channels over the
+// pixels of x. Parallel, and the same for any number of threads.
+void group_moments(const float* x, const PixelRows& pixels, int64_t channels, int64_t groups,
+                   double* moments);
+
+// Group normalisation with these moments, then * weight + bias, as one factor and one offset per
+// channel: scale[c] * x + shift[c]. NaN for a group whose variance overflows float32.
+void group_norm_factors(const double* moments, int64_t channels, int64_t groups, float eps,
                         const float* weight, const float* bias, float* scale, float* shift);
 
 // out[r, c] = x[r, c] * scale[c] + shift[c], then SiLU when `silu`.

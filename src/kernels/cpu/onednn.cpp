@@ -16,14 +16,15 @@ dnnl::engine& cpu_engine() {
   return engine;
 }
 
-dnnl::convolution_forward::primitive_desc conv_description(const ConvShape& s, bool with_bias) {
+dnnl::convolution_forward::primitive_desc conv_description(const ConvShape& s,
+                                                           dnnl::memory::data_type type,
+                                                           bool with_bias) {
   using Dims = dnnl::memory::dims;
   using Type = dnnl::memory::data_type;
   using Tag = dnnl::memory::format_tag;
-  const dnnl::memory::desc src({s.batch, s.in_channels, s.in_height, s.in_width}, Type::f32,
-                               Tag::nhwc);
+  const dnnl::memory::desc src({s.batch, s.in_channels, s.in_height, s.in_width}, type, Tag::nhwc);
   const dnnl::memory::desc weight({s.out_channels, s.in_channels, s.kernel_height, s.kernel_width},
-                                  Type::f32, Tag::any);
+                                  type, Tag::any);
   const dnnl::memory::desc bias({s.out_channels}, Type::f32, Tag::x);
   const dnnl::memory::desc dst({s.batch, s.out_channels, s.out_height, s.out_width}, Type::f32,
                                Tag::nhwc);
@@ -64,40 +65,19 @@ bool has_bf16_gemm() {
   return (isa & kNeeded) == kNeeded;
 }
 
-void bf16_gemm(int64_t m, int64_t n, int64_t k, const uint16_t* a, int64_t lda, const uint16_t* b,
-               int64_t ldb, float* c, int64_t ldc) {
+namespace {
+
+void run_conv(const ConvShape& s, dnnl::memory::data_type type, const void* src, const void* weight,
+              const float* bias, float* dst) {
   configure();
-  using Type = dnnl::memory::data_type;
-  const dnnl::memory::desc src({m, k}, Type::bf16, dnnl::memory::dims{lda, 1});
-  const dnnl::memory::desc weight({k, n}, Type::bf16, dnnl::memory::dims{1, ldb});
-  const dnnl::memory::desc dst({m, n}, Type::f32, dnnl::memory::dims{ldc, 1});
-#if DNNL_VERSION_MAJOR >= 3
-  const dnnl::matmul::primitive_desc description(cpu_engine(), src, weight, dst);
-#else
-  const dnnl::matmul::primitive_desc description({src, weight, dst}, cpu_engine());
-#endif
+  const auto description = conv_description(s, type, bias != nullptr);
   dnnl::stream stream(cpu_engine());
   const auto wrap = [](const dnnl::memory::desc& desc, const void* data) {
     return dnnl::memory(desc, cpu_engine(), const_cast<void*>(data));
   };
-  dnnl::matmul(description)
-      .execute(stream, {{DNNL_ARG_SRC, wrap(src, a)},
-                        {DNNL_ARG_WEIGHTS, wrap(weight, b)},
-                        {DNNL_ARG_DST, wrap(dst, c)}});
-  stream.wait();
-}
-
-void conv2d(const ConvShape& s, const float* src, const float* weight, const float* bias,
-            float* dst) {
-  configure();
-  const auto description = conv_description(s, bias != nullptr);
-  dnnl::stream stream(cpu_engine());
-  const auto wrap = [](const dnnl::memory::desc& desc, const float* data) {
-    return dnnl::memory(desc, cpu_engine(), const_cast<float*>(data));
-  };
   const auto& stride = s.weight_strides;
   const dnnl::memory::desc given({s.out_channels, s.in_channels, s.kernel_height, s.kernel_width},
-                                 dnnl::memory::data_type::f32,
+                                 type,
                                  dnnl::memory::dims{stride[0], stride[3], stride[1], stride[2]});
   dnnl::memory weight_memory = wrap(given, weight);
   if (description.weights_desc() != given) {
@@ -113,6 +93,18 @@ void conv2d(const ConvShape& s, const float* src, const float* weight, const flo
   if (bias != nullptr) arguments.emplace(DNNL_ARG_BIAS, wrap(description.bias_desc(), bias));
   dnnl::convolution_forward(description).execute(stream, arguments);
   stream.wait();
+}
+
+}  // namespace
+
+void conv2d(const ConvShape& s, const float* src, const float* weight, const float* bias,
+            float* dst) {
+  run_conv(s, dnnl::memory::data_type::f32, src, weight, bias, dst);
+}
+
+void conv2d_bf16(const ConvShape& s, const uint16_t* src, const uint16_t* weight, const float* bias,
+                 float* dst) {
+  run_conv(s, dnnl::memory::data_type::bf16, src, weight, bias, dst);
 }
 
 }  // namespace mere::cpu

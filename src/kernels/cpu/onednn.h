@@ -17,11 +17,6 @@ void sgemm(bool transpose_b, int64_t m, int64_t n, int64_t k, const float* a, in
 // Whether the processor multiplies bfloat16 faster than float32 (AVX512-BF16 or AMX).
 bool has_bf16_gemm();
 
-// Row-major C[m, n] (row stride ldc) = A[m, k] * B^T for bfloat16 A (row stride lda) and B [n, k]
-// (row stride ldb). Float32 sums and result.
-void bf16_gemm(int64_t m, int64_t n, int64_t k, const uint16_t* a, int64_t lda, const uint16_t* b,
-               int64_t ldb, float* c, int64_t ldc);
-
 struct ConvShape {
   int64_t batch, in_height, in_width, in_channels;
   int64_t out_height, out_width, out_channels;
@@ -34,5 +29,10 @@ struct ConvShape {
 // bias [Cout] or nullptr.
 void conv2d(const ConvShape& shape, const float* src, const float* weight, const float* bias,
             float* dst);
+
+// The same with src and weight in bfloat16; sums, bias and result stay float32. Needs
+// has_bf16_gemm().
+void conv2d_bf16(const ConvShape& shape, const uint16_t* src, const uint16_t* weight,
+                 const float* bias, float* dst);
 
 }  // namespace mere::cpu
