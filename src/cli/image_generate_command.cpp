@@ -71,6 +71,7 @@ Document result_document(const ImageResult& result, const std::vector<std::strin
     Document& seconds = document["timings_seconds"][timing.stage];
     seconds = timing.seconds + (seconds.is_number() ? seconds.get<double>() : 0.0);
   }
+  document["first_step_seconds"] = result.first_step_seconds;
   document["total_seconds"] = result.total_seconds;
   document["peak_memory_bytes"] = result.peak_memory_bytes;
   document["warnings"] = warnings;

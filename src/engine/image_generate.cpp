@@ -94,7 +94,8 @@ class Generation {
   Generation(const ResolvedImageRequest& request, Progress& progress, const OutputSink& on_output)
       : request_(request), progress_(progress), on_output_(on_output) {}
 
-  ImageResult run();
+  // `since` started with the call.
+  ImageResult run(const Clock& since);
 
  private:
   void digest();
@@ -157,7 +158,7 @@ void Generation::tell_what_stays() {
                  (done > 1 ? " to " + result_.outputs.back().path.string() : ""));
 }
 
-ImageResult Generation::run() {
+ImageResult Generation::run(const Clock& since) {
   const ImageJob& job = request_.job;
   set_precision(request_.precision);
   try {
@@ -165,6 +166,7 @@ ImageResult Generation::run() {
     const std::unique_ptr<ImageModel> model = request_.family->load(request_.model, progress_);
     const double load_seconds = load_clock.seconds();
     digest();
+    result_.first_step_seconds = since.seconds();
     ImageRun run =
         model->generate(job, progress_, [&](const GeneratedImage& image) { save(image); });
     if (result_.outputs.size() != request_.outputs.size()) {
@@ -174,6 +176,10 @@ ImageResult Generation::run() {
                            ""}};
     }
     result_.timings = std::move(run.timings);
+    for (const StageTiming& timing : result_.timings) {
+      if (timing.stage == "denoise") break;
+      if (timing.stage != "load") result_.first_step_seconds += timing.seconds;
+    }
     if (std::ranges::find(result_.timings, "load", &StageTiming::stage) == result_.timings.end()) {
       result_.timings.insert(result_.timings.begin(), {"load", load_seconds});
     }
@@ -211,7 +217,7 @@ ImageResult generate_images(const ImageRequest& request, Progress& progress,
                             const OutputSink& on_output) {
   const Clock clock;
   const ResolvedImageRequest resolved = resolve_image_request(request, progress);
-  ImageResult result = Generation(resolved, progress, on_output).run();
+  ImageResult result = Generation(resolved, progress, on_output).run(clock);
   result.total_seconds = clock.seconds();
   result.peak_memory_bytes = peak_rss_bytes();
   return result;

@@ -71,6 +71,7 @@ struct ImageResult {
   std::string compute_type;  // of the largest products: "float32", "bfloat16", "int16"
   std::vector<LoraReport> loras;
   std::vector<StageTiming> timings;
+  double first_step_seconds = 0;  // from the call to the start of the first denoising step
   double total_seconds = 0;
   int64_t peak_memory_bytes = 0;      // largest resident size of the process
   std::vector<std::string> warnings;  // of resolve_image_request

@@ -12,7 +12,7 @@ namespace {
 namespace mx = mlx::core;
 
 constexpr size_t kLeast = size_t{1} << 20;   // smaller ones are cheap to take anew
-constexpr size_t kMost = size_t{512} << 20;  // of all that is kept
+constexpr size_t kMost = size_t{128} << 20;  // of all that is kept
 
 // Touching a large buffer page by page can cost more than the kernel that fills it. Only the whole
 // huge pages inside are asked for, so it takes no more memory.
@@ -102,6 +102,9 @@ mx::allocator::Data cached_buffer(size_t bytes) {
   return {cache().take(bytes), [](mx::allocator::Buffer buffer) { cache().give(buffer); }};
 }
 
-void clear_buffer_cache() { cache().clear(); }
+void clear_buffer_cache() {
+  cache().clear();
+  mx::clear_cache();  // where freed buffers are kept once more
+}
 
 }  // namespace mere

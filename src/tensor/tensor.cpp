@@ -31,8 +31,9 @@ std::vector<T> copy_out(const Array& a, mx::Dtype dtype) {
 
 void initialize_engine() {
   if (const char* name = cpu::wrong_environment()) {
-    throw UsageError{{"environment", name, std::string(name) + " holds a value that it may not",
-                      "MERERUN_THREADS is a number above 0, MERERUN_CPU_ISA is avx2 or unset"}};
+    throw UsageError{
+        {"environment", name, std::string(name) + " holds a value that it may not",
+         "MERERUN_THREADS is a number above 0, MERERUN_CPU_ISA is avx2, avx512 or unset"}};
   }
   static std::once_flag once;
   std::call_once(once, [] {

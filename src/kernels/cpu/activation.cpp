@@ -10,6 +10,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace mere::cpu::HWY_NAMESPACE {
+namespace {
 
 // x Phi(x). The smaller tail of Phi at |x| is erfc(z) / 2 = e^(-z^2) t P(t) with z = |x| / sqrt(2),
 // t = 1 / (1 + 0.45 z) and P fitted to a relative error of 3e-7 for z up to 10.5, where float32
@@ -94,6 +95,7 @@ void AddRow(const float* bias, int64_t width, float* y) {
   });
 }
 
+}  // namespace
 }  // namespace mere::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -19,6 +19,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace mere::cpu::HWY_NAMESPACE {
+namespace {
 
 // Largest of scores[0, count), count > 0.
 float RowMax(const float* scores, int64_t count) {
@@ -83,6 +84,7 @@ void ScaleRow(float* row, int64_t count, float factor) {
   });
 }
 
+}  // namespace
 }  // namespace mere::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

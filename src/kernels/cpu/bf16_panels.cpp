@@ -9,6 +9,7 @@
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/onednn.h"
+#include "kernels/cpu/parallel.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -135,7 +136,7 @@ struct Unit {
 const Unit& unit() {
   static const Unit chosen = [] {
     if (!has_bf16_gemm()) return Unit{};
-    return may_use_amx() ? Unit{&tile_amx, true} : Unit{&tile_avx512, false};
+    return amx_allowed() && may_use_amx() ? Unit{&tile_amx, true} : Unit{&tile_avx512, false};
   }();
   return chosen;
 }

@@ -11,6 +11,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace mere::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+namespace {
 
 void Bf16ToF32(const uint16_t* in, float* out, size_t count) {
   const hn::ScalableTag<uint32_t> wide;
@@ -71,6 +72,7 @@ void F32ToBf16(const float* in, uint16_t* out, size_t count) {
   }
 }
 
+}  // namespace
 }  // namespace mere::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -20,9 +20,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace mere::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+namespace {
 
 constexpr int64_t kGrainBytes = 32768;    // least bytes of weights worth a thread
-constexpr int64_t kPrefetchBytes = 1024;  // ahead of the weights in use; rows follow each other
+constexpr int64_t kPrefetchBytes = 4096;  // ahead of the weights in use; rows follow each other
 
 using Floats = hn::CappedTag<float, 8>;
 // Exact: no target has vectors of unknown length.
@@ -586,6 +587,7 @@ void FewRowsAffine(const FewRows& p, const AffineMatrix& w, FixedPoint precision
 
 #endif  // HWY_TARGET == HWY_SCALAR
 
+}  // namespace
 }  // namespace mere::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

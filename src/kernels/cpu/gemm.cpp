@@ -16,6 +16,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace mere::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+namespace {
 
 // Accumulators of a tile fill the vector registers but for two of b and one or two of a.
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
@@ -405,6 +406,7 @@ void PackInt16(const int16_t* values, const float* scales, int64_t rows, int64_t
   }
 }
 
+}  // namespace
 }  // namespace mere::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

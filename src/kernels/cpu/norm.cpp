@@ -15,6 +15,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace mere::cpu::HWY_NAMESPACE {
+namespace {
 
 // Sum of f(x[i]) with the vector lanes as independent partial sums.
 template <class F>
@@ -116,6 +117,7 @@ void ScaleShiftRows(const float* x, const float* scale, const float* shift, bool
   }
 }
 
+}  // namespace
 }  // namespace mere::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

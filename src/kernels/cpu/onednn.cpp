@@ -50,6 +50,8 @@ dnnl::convolution_forward::primitive_desc conv_description(const ConvShape& s,
 
 void onednn_cap_avx2() { dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2); }
 
+void onednn_cap_avx512() { dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16); }
+
 void sgemm(bool transpose_b, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda,
            const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
   configure();

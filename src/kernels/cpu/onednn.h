@@ -7,6 +7,8 @@ namespace mere::cpu {
 
 // Instruction sets above AVX2 are not used from now on.
 void onednn_cap_avx2();
+// The same for those above AVX512-BF16: AMX.
+void onednn_cap_avx512();
 
 // Row-major C[m, n] (row stride ldc) = beta * C + A[m, k] * op(B), where op(B) is B[k, n] or, with
 // `transpose_b`, B[n, k] transposed. Accumulates in float32. Parallel unless already inside a

@@ -26,9 +26,10 @@ int threads_wanted() {
   return number && wanted > 0 ? wanted : -1;
 }
 
-bool capped_to_avx2() {
+// MERERUN_CPU_ISA, empty when unset.
+std::string_view isa_cap() {
   const char* isa = std::getenv("MERERUN_CPU_ISA");
-  return isa != nullptr && std::string_view(isa) == "avx2";
+  return isa == nullptr ? "" : isa;
 }
 
 }  // namespace
@@ -36,7 +37,8 @@ bool capped_to_avx2() {
 void configure() {
   static std::once_flag isa_once;
   std::call_once(isa_once, [] {
-    if (!capped_to_avx2()) return;
+    if (isa_cap() == "avx512") onednn_cap_avx512();
+    if (isa_cap() != "avx2") return;
 #if HWY_ARCH_X86
     hwy::DisableTargets(HWY_AVX2 - 1);  // the better the target, the lower its bit
 #endif
@@ -57,10 +59,11 @@ int64_t max_threads() {
   return omp_get_max_threads();
 }
 
+bool amx_allowed() { return isa_cap().empty(); }
+
 const char* wrong_environment() {
   if (threads_wanted() < 0) return "MERERUN_THREADS";
-  const char* isa = std::getenv("MERERUN_CPU_ISA");
-  const bool known = isa == nullptr || *isa == '\0' || std::string_view(isa) == "avx2";
+  const bool known = isa_cap().empty() || isa_cap() == "avx2" || isa_cap() == "avx512";
   return known ? nullptr : "MERERUN_CPU_ISA";
 }
 

@@ -7,12 +7,15 @@
 namespace mere::cpu {
 
 // Applies MERERUN_THREADS (default: OMP_NUM_THREADS, else all processors; never more than there are
-// processors, since more only slow each other down) and MERERUN_CPU_ISA=avx2 (caps both oneDNN and
-// Highway). Idempotent; every kernel calls it before its first work.
+// processors, since more only slow each other down) and MERERUN_CPU_ISA=avx2 or avx512 (caps oneDNN
+// and Highway). Idempotent; every kernel calls it before its first work.
 void configure();
 
 // Threads that a loop may use.
 int64_t max_threads();
+
+// Whether MERERUN_CPU_ISA leaves AMX.
+bool amx_allowed();
 
 // The name of a variable above that holds something else than it may, or nullptr.
 const char* wrong_environment();

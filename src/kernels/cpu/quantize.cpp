@@ -13,6 +13,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace mere::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+namespace {
 
 // The least and greatest value, NaN both when one is not finite. count is a multiple of 32, so
 // there is no tail at vectors of up to 32 lanes.
@@ -46,6 +47,7 @@ void AffineCodes(const float* x, int64_t count, float scale, float bias, float m
   }
 }
 
+}  // namespace
 }  // namespace mere::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -10,6 +10,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace mere::cpu::HWY_NAMESPACE {
+namespace {
 
 void RopeAdjacentRow(const float* x, const float* cos, const float* sin, int64_t pairs,
                      float* out) {
@@ -35,6 +36,7 @@ void RopeHalvesRow(const float* x, const float* cos, const float* sin, int64_t p
   });
 }
 
+}  // namespace
 }  // namespace mere::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -13,6 +13,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace mere::cpu::HWY_NAMESPACE {
+namespace {
 
 // The greatest value. Where there is a NaN: any value.
 float SoftmaxMax(const float* x, int64_t width) {
@@ -58,6 +59,7 @@ void SoftmaxRow(const float* x, int64_t width, float* out) {
   });
 }
 
+}  // namespace
 }  // namespace mere::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

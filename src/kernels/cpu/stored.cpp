@@ -13,6 +13,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace mere::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+namespace {
 
 // Codes are unpacked 32 at a time: 4 * bits bytes hold them, whatever the width.
 constexpr int64_t kAtOnce = 32;
@@ -101,6 +102,7 @@ void CodesToI16(const uint8_t* from, int bits, int64_t count, int16_t subtract, 
   }
 }
 
+}  // namespace
 }  // namespace mere::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

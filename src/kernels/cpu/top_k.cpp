@@ -13,6 +13,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace mere::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+namespace {
 
 // The first index from `i` on whose value is above `limit` or NaN; `width` when there is none.
 int64_t TopKNext(const float* x, int64_t i, int64_t width, float limit) {
@@ -28,6 +29,7 @@ int64_t TopKNext(const float* x, int64_t i, int64_t width, float limit) {
   return i;
 }
 
+}  // namespace
 }  // namespace mere::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -63,6 +63,7 @@ struct Scratch {
 
 HWY_BEFORE_NAMESPACE();
 namespace mere::cpu::HWY_NAMESPACE {
+namespace {
 
 // As in gemm.cpp.
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
@@ -391,6 +392,7 @@ void RunBlock(const Plan& plan, const Block& block, const Scratch& scratch) {
   }
 }
 
+}  // namespace
 }  // namespace mere::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
