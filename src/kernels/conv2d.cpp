@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/cpu/activation.h"
+#include "kernels/cpu/bf16_panels.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/norm.h"
@@ -259,7 +260,7 @@ void run_bf16(const Conv& conv, const std::vector<mx::array>& in, mx::array& out
 
 bool bf16_pays(const mx::array& weight) {
   return precision() == Precision::kAuto && weight.dtype() == mx::bfloat16 &&
-         weight.shape(3) >= 16 && cpu::has_bf16_gemm();
+         weight.shape(3) >= 16 && cpu::has_bf16_panels();
 }
 
 // A 1x1 convolution is the product of the pixels with the weight.
