@@ -50,7 +50,8 @@ TiledLevel tile(const DecoderShape& shape, size_t level, int64_t limit_bytes) {
   // Beside the resnet's memory: a copy of the rows that are read, and the result of the tile before
   // (strips.h).
   const int64_t row = width_of(shape, level) * (widest(shape, level) + own + before / 4) * kFloat;
-  const int64_t most = std::max((limit_bytes - kept) / row - kHaloRows, kLeastRows);
+  // Even, so that rounding the rows to an even number does not pass it.
+  const int64_t most = std::max((limit_bytes - kept) / row - kHaloRows, kLeastRows) / 2 * 2;
   const int64_t count = (height + most - 1) / most;
   const int64_t rows = (height / 2 + count - 1) / count * 2;
   return {rows, kept + row * (std::min(rows, height) + kHaloRows)};
