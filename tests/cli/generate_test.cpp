@@ -92,6 +92,35 @@ TEST(Generate, JsonDocument) {
   EXPECT_TRUE(contains(result.err, "mere.run: warning: distilled model"));
 }
 
+// Memory for the rest but not for the decoder's last layers: the same picture, in tiles.
+TEST(Generate, DecodesInTilesWhenMemoryIsShort) {
+  const Program program;
+  const std::string model = (fs::path(MERE_FIXTURES) / "klein" / "model").string();
+  const auto draw = [&](const std::string& limit, const std::string& name) {
+    return program.run({"image", "generate", "--model", model, "-p", "a hat", "--seed", "5",
+                        "--steps", "1", "--width", "512", "--height", "512", "--memory-limit",
+                        limit, "-o", name, "--json"});
+  };
+  const ProgramResult whole = draw("4GB", "whole.png");
+  ASSERT_EQ(whole.status, 0) << whole.err;
+  EXPECT_EQ(parse_json(whole.out, "stdout").at("decode_mode"), "whole");
+  EXPECT_FALSE(contains(whole.err, "in tiles"));
+
+  const ProgramResult tiled = draw("100MB", "tiled.png");
+  ASSERT_EQ(tiled.status, 0) << tiled.err;
+  EXPECT_EQ(parse_json(tiled.out, "stdout").at("decode_mode"), "tiled");
+  EXPECT_TRUE(contains(tiled.err, "decoding in tiles: the picture as a whole needs ")) << tiled.err;
+  EXPECT_TRUE(contains(tiled.err, "the limit is 100 MB")) << tiled.err;
+  const Image a = read_image(program.folder() / "whole.png");
+  const Image b = read_image(program.folder() / "tiled.png");
+  ASSERT_EQ(a.rgb.size(), b.rgb.size());
+  for (size_t i = 0; i < a.rgb.size(); ++i) ASSERT_LE(std::abs(a.rgb[i] - b.rgb[i]), 1) << i;
+
+  const ProgramResult refused = draw("10MB", "refused.png");
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_TRUE(contains(refused.err, "more than the 10.0 MB of --memory-limit")) << refused.err;
+}
+
 TEST(Generate, ProgressJson) {
   const Program program;
   const ProgramResult result = program.generate(

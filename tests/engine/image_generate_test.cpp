@@ -57,6 +57,7 @@ TEST_F(ImageGenerate, WritesThePictureAndTellsEverything) {
   EXPECT_EQ(result.size, (ImageSize{64, 64}));
   EXPECT_EQ(result.steps, 7);
   EXPECT_EQ(result.guidance, 4.5F);
+  EXPECT_EQ(result.decode_mode, "whole");
   EXPECT_EQ(result.model_digest.size(), 64U);
   EXPECT_GT(result.peak_memory_bytes, 0);
   std::vector<std::string> stages;

@@ -2,6 +2,7 @@
 
 #include "arrays.h"
 
+#include "kernels/norm.h"
 #include "kernels/precision.h"
 #include "kernels/ref/reference.h"
 
@@ -252,6 +253,41 @@ TEST(Conv2d, FusedGradientsMatchDifferences) {
   }
 }
 
+// A part of a picture convolved with the moments of all of it is a part of the picture convolved.
+TEST(Conv2d, NormTakesMomentsOfALargerPicture) {
+  const mx::array x = random_array({2, 12, 6, 8}, 370, -2, 3);
+  const mx::array weight = random_array({5, 3, 3, 8}, 371);
+  for (const bool pointwise : {false, true}) {
+    const mx::array w = pointwise ? mx::slice(weight, {0, 1, 1, 0}, {5, 2, 2, 8}) : weight;
+    const ConvPadding pad = pointwise ? ConvPadding{} : kSame;
+    ConvNorm norm = random_norm(8, 4, 372);
+    const mx::array whole = conv2d(x, w, std::nullopt, 1, pad, {.norm = norm});
+    norm.moments = group_moments(x, 4, {0, 0, 12, 6});
+    const mx::array part = mx::slice(x, {0, 3, 0, 0}, {2, 9, 6, 8});
+    const mx::array got = conv2d(part, w, std::nullopt, 1, pad, {.norm = norm});
+    expect_close(mx::slice(got, {0, 1, 0, 0}, {2, 5, 6, 5}),
+                 values_of(mx::slice(whole, {0, 4, 0, 0}, {2, 8, 6, 5})), 1e-5, 1e-4);
+  }
+}
+
+TEST(Conv2d, GradientsReachGivenMoments) {
+  const auto op = [](const Arrays& in) {
+    return conv2d(in[0], in[1], std::nullopt, 1, kSame,
+                  {.norm = ConvNorm{in[2], in[3], 2, 1e-3F, in[4]}, .residual = in[5]});
+  };
+  const Arrays inputs = {random_array({1, 2, 2, 4}, 374),
+                         random_array({2, 3, 3, 4}, 375),
+                         random_array({4}, 376),
+                         random_array({4}, 377),
+                         random_array({1, 2, 2}, 378, 0.5F, 1.0F),
+                         random_array({1, 2, 2, 2}, 379)};
+  expect_gradients(op, inputs, {0, 1, 2, 3, 4, 5}, 1e-2);
+  const auto of_x = [&](const Arrays& in) {
+    return op({in[0], inputs[1], inputs[2], inputs[3], in[1], inputs[5]});
+  };
+  expect_fallback_agrees(of_x, {inputs[0], inputs[4]});
+}
+
 TEST(Conv2d, IsDeterministic) {
   const mx::array weight = random_array({40, 3, 3, 24}, 313);
   expect_deterministic(
@@ -278,6 +314,8 @@ TEST(Conv2d, RefusesMismatches) {
   refuses({.norm = ConvNorm{one, one, 0, 1e-6F}});
   refuses({.norm = ConvNorm{one, mx::ones({2}), 3, 1e-6F}});
   refuses({.norm = ConvNorm{mx::astype(one, mx::float16), one, 3, 1e-6F}});
+  refuses({.norm = ConvNorm{one, one, 3, 1e-6F, mx::zeros({1, 2, 2})}});
+  refuses({.norm = ConvNorm{one, one, 3, 1e-6F, mx::zeros({1, 3, 2}, mx::float16)}});
   refuses({.residual = mx::zeros({1, 2, 2, 3})});
   refuses({.upsample = true, .residual = mx::zeros({1, 2, 2, 5})});
   refuses({.residual = mx::zeros({1, 2, 2, 5}, mx::float16)});

@@ -108,6 +108,42 @@ TEST(GroupNorm, KeepsASmallVarianceUnderALargeMean) {
                ref::group_norm(x, ones, zeros, 1, 4, 2, kEps, false), 1e-3, 1e-3);
 }
 
+TEST(GroupMoments, OfAPartAreThoseOfThePartAlone) {
+  const mx::array x = random_array({2, 9, 7, 12}, 63, -1, 4);
+  const PixelRect rect{2, 1, 5, 3};
+  const mx::array part = mx::slice(x, {0, 2, 1, 0}, {2, 7, 4, 12});
+  const mx::array groups = mx::reshape(part, {2, 5 * 3, 4, 3});
+  const Floats want = values_of(mx::stack(
+      {mx::mean(groups, std::vector<int>{1, 3}), mx::var(groups, std::vector<int>{1, 3})}, -1));
+  expect_close(group_moments(x, 4, rect), want, 1e-5, 1e-6);
+  expect_close(group_moments(stored_swapped(x, 1, 3), 4, rect), want, 1e-5, 1e-6);
+  const auto op = [&](const Arrays& in) { return group_moments(in[0], 2, {1, 0, 1, 2}); };
+  expect_gradients(op, {random_array({1, 2, 2, 4}, 64)}, {0});
+  expect_fallback_agrees(op, {random_array({1, 2, 2, 4}, 64)});
+}
+
+TEST(GroupNorm, TakesGivenMoments) {
+  const mx::array x = random_array({2, 5, 3, 12}, 65, -1, 4);
+  const mx::array weight = random_array({12}, 66);
+  const mx::array bias = random_array({12}, 67);
+  const mx::array own = group_moments(x, 4, {0, 0, 5, 3});
+  expect_close(group_norm(x, weight, bias, 4, kEps, true, own),
+               values_of(group_norm(x, weight, bias, 4, kEps, true)));
+  // Twice the distance from the mean under four times the variance.
+  const mx::array mean = mx::slice(own, {0, 0, 0}, {2, 4, 1});
+  const mx::array wide = mx::concatenate({mean, mx::slice(own, {0, 0, 1}, {2, 4, 2}) * 4.0F}, 2);
+  const mx::array shift = mx::reshape(mx::repeat(mean, 3, 1), {2, 1, 1, 12});
+  expect_close(group_norm(shift + (x - shift) * 2.0F, weight, bias, 4, kEps, false, wide),
+               values_of(group_norm(x, weight, bias, 4, kEps, false)), 1e-4, 1e-4);
+  const auto op = [](const Arrays& in) {
+    return group_norm(in[0], in[1], in[2], 2, kEps, true, in[3]);
+  };
+  const Arrays inputs = {random_array({2, 2, 2, 4}, 68), random_array({4}, 69),
+                         random_array({4}, 70), random_array({2, 2, 2}, 71, 0.5F, 1)};
+  expect_gradients(op, inputs, {0, 1, 2, 3});
+  expect_fallback_agrees(op, inputs);
+}
+
 TEST(GroupNorm, ReadsEveryView) {
   const mx::array x = random_array({2, 5, 3, 12}, 47);
   const mx::array weight = random_array({12}, 48);
@@ -197,6 +233,13 @@ TEST(Norm, RefusesMismatches) {
   EXPECT_THROW(group_norm(image, c, c, 4, kEps, false), std::invalid_argument);
   EXPECT_THROW(group_norm(image, c, c, 0, kEps, false), std::invalid_argument);
   EXPECT_THROW(group_norm(image, c, mx::zeros({5}), 2, kEps, false), std::invalid_argument);
+  EXPECT_THROW(group_norm(image, c, c, 2, kEps, false, mx::zeros({1, 3, 2})),
+               std::invalid_argument);
+  for (const PixelRect& rect : {PixelRect{0, 0, 3, 2}, PixelRect{-1, 0, 1, 1},
+                                PixelRect{0, 1, 2, 2}, PixelRect{1, 1, 0, 1}}) {
+    EXPECT_THROW(group_moments(image, 2, rect), std::invalid_argument);
+  }
+  EXPECT_THROW(group_moments(image, 4, {0, 0, 2, 2}), std::invalid_argument);
 }
 
 }  // namespace
