@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/bf16_panels.h"
+#include "kernels/cpu/conv_weight.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/norm.h"
@@ -22,50 +23,6 @@ namespace mere {
 namespace {
 
 namespace mx = mlx::core;
-
-// A weight as float32 with strides of the axes out, height, width, in.
-class ConvWeight {
- public:
-  explicit ConvWeight(const mx::array& a) {
-    // A permuted view covers its buffer without gaps: it is widened in the order of memory and
-    // keeps its strides. Other views are copied.
-    const bool permuted = a.flags().contiguous && a.data_size() == a.size();
-    if (permuted) {
-      std::copy(a.strides().begin(), a.strides().end(), strides_);
-    } else {
-      int64_t stride = 1;
-      for (int axis = 3; axis >= 0; stride *= a.shape(axis--)) strides_[axis] = stride;
-    }
-    // The stride of an axis of size 1 means nothing, but oneDNN refuses one that looks like
-    // overlap.
-    for (int axis = 0; axis < 4; ++axis) {
-      if (a.shape(axis) == 1) strides_[axis] = static_cast<int64_t>(a.size());
-    }
-    if (a.dtype() == mx::float32) {
-      if (!permuted) wide_ = dense_copy<float>(a);
-      data_ = permuted ? a.data<float>() : wide_.data();
-      return;
-    }
-    std::vector<uint16_t> copy;
-    if (!permuted) copy = dense_copy<uint16_t>(a);
-    wide_.resize(a.size());
-    const auto widen = a.dtype() == mx::bfloat16 ? &cpu::bf16_to_f32 : &cpu::f16_to_f32;
-    widen(permuted ? a.data<uint16_t>() : copy.data(), wide_.data(), wide_.size());
-    data_ = wide_.data();
-  }
-
-  const float* data() const { return data_; }
-  int64_t stride(int axis) const { return strides_[axis]; }
-
- private:
-  std::vector<float> wide_;
-  const float* data_ = nullptr;
-  int64_t strides_[4] = {};
-};
-
-bool is_floating(const mx::array& a) {
-  return a.dtype() == mx::float32 || a.dtype() == mx::bfloat16 || a.dtype() == mx::float16;
-}
 
 // A weight in its stored type, the [kh, kw, Cin] of every output channel dense in some order.
 class StoredWeight {
@@ -176,16 +133,11 @@ NormFactors norm_factors(const Conv& conv, const std::vector<mx::array>& in) {
   factors.shift.resize(factors.scale.size());
   std::optional<DenseData<float>> given;
   if (conv.with_moments) given.emplace(in[conv.moments_at()]);
-  std::vector<double> moments(static_cast<size_t>(2 * conv.groups));
   for (int64_t b = 0; b < batch; ++b) {
-    if (given) {
-      std::copy_n(given->data() + b * 2 * conv.groups, 2 * conv.groups, moments.begin());
-    } else {
-      cpu::group_moments(in[0].data<float>() + b * pixels * channels, {1, pixels, pixels}, channels,
-                         conv.groups, moments.data());
-    }
-    cpu::group_norm_factors(moments.data(), channels, conv.groups, conv.eps, gains.data(),
-                            offsets.data(), factors.scale.data() + b * channels,
+    cpu::group_norm_factors(in[0].data<float>() + b * pixels * channels, pixels,
+                            given ? given->data() + b * 2 * conv.groups : nullptr, channels,
+                            conv.groups, conv.eps, gains.data(), offsets.data(),
+                            factors.scale.data() + b * channels,
                             factors.shift.data() + b * channels);
   }
   return factors;

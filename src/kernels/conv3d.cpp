@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/cpu/activation.h"
-#include "kernels/cpu/convert.h"
+#include "kernels/cpu/conv_weight.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/rows.h"
@@ -20,43 +20,6 @@ namespace mx = mlx::core;
 
 constexpr int64_t kMostTermFloats = int64_t{16} << 20;  // of one term of the sum over kd
 constexpr int64_t kGrainFloats = 16384;                 // least work worth a thread
-
-// A weight as float32 with strides of the axes out, depth, height, width, in.
-class Conv3dWeight {
- public:
-  explicit Conv3dWeight(const mx::array& a) {
-    // A permuted view covers its buffer without gaps: it is widened in the order of memory and
-    // keeps its strides. Other views are copied.
-    const bool permuted = a.flags().contiguous && a.data_size() == a.size();
-    int64_t dense_stride = 1;
-    for (int axis = 4; axis >= 0; dense_stride *= a.shape(axis--)) {
-      strides_[axis] = permuted ? a.strides(axis) : dense_stride;
-      // The stride of an axis of size 1 means nothing, but oneDNN refuses one that looks like
-      // overlap.
-      if (a.shape(axis) == 1) strides_[axis] = static_cast<int64_t>(a.size());
-    }
-    if (a.dtype() == mx::float32) {
-      if (!permuted) wide_ = dense_copy<float>(a);
-      data_ = permuted ? a.data<float>() : wide_.data();
-      return;
-    }
-    std::vector<uint16_t> copy;
-    if (!permuted) copy = dense_copy<uint16_t>(a);
-    wide_.resize(a.size());
-    const auto widen = a.dtype() == mx::bfloat16 ? &cpu::bf16_to_f32 : &cpu::f16_to_f32;
-    widen(permuted ? a.data<uint16_t>() : copy.data(), wide_.data(), wide_.size());
-    data_ = wide_.data();
-  }
-
-  // The [Cout, kh, kw, Cin] part of one step in depth.
-  const float* slice(int64_t depth) const { return data_ + depth * strides_[1]; }
-  int64_t stride(int axis) const { return strides_[axis]; }
-
- private:
-  std::vector<float> wide_;
-  const float* data_ = nullptr;
-  int64_t strides_[5] = {};
-};
 
 // y [rows, width] += term, or the bias (zeros without one) when there is no term.
 void add_rows(const float* term, int64_t rows, int64_t width, float* y) {
@@ -80,7 +43,7 @@ void fill_rows(const float* bias, int64_t rows, int64_t width, float* y) {
 void run_conv3d(const std::vector<mx::array>& in, const Conv3dStride& stride,
                 const Conv3dPadding& padding, mx::array& out) {
   const mx::array& x = in[0];
-  const Conv3dWeight weight(in[1]);
+  const ConvWeight weight(in[1]);
   std::optional<DenseData<float>> bias;
   if (in.size() > 2) bias.emplace(in[2]);
   const float* const bias_data = bias ? bias->data() : nullptr;
@@ -129,7 +92,7 @@ void run_conv3d(const std::vector<mx::array>& in, const Conv3dStride& stride,
         const float* slices = from + (o * stride.depth + shift) * in_slice;
         float* const sum = to + o * out_slice;
         if (!begun[o]) {
-          cpu::conv2d(shape, slices, weight.slice(step), bias_data, sum);
+          cpu::conv2d(shape, slices, weight.data() + step * weight.stride(1), bias_data, sum);
           std::fill_n(begun.begin() + o, shape.batch, true);
           continue;
         }
@@ -137,7 +100,7 @@ void run_conv3d(const std::vector<mx::array>& in, const Conv3dStride& stride,
           const int64_t floats = std::min(most_slices, out_depth) * out_slice;
           term = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(floats));
         }
-        cpu::conv2d(shape, slices, weight.slice(step), nullptr, term.get());
+        cpu::conv2d(shape, slices, weight.data() + step * weight.stride(1), nullptr, term.get());
         add_rows(term.get(), shape.batch * out_pixels, shape.out_channels, sum);
       }
     }
@@ -145,10 +108,6 @@ void run_conv3d(const std::vector<mx::array>& in, const Conv3dStride& stride,
       if (!begun[o]) fill_rows(bias_data, out_pixels, shape.out_channels, to + o * out_slice);
     }
   }
-}
-
-bool is_floating(const mx::array& a) {
-  return a.dtype() == mx::float32 || a.dtype() == mx::bfloat16 || a.dtype() == mx::float16;
 }
 
 mx::array conv3d_fallback(const std::vector<mx::array>& in, const Conv3dStride& stride,

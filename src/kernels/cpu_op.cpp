@@ -92,6 +92,10 @@ mx::array cpu_op(const char* name, const mx::Shape& shape, std::vector<mx::array
   return mx::array(shape, mx::float32, std::move(primitive), std::move(inputs));
 }
 
+bool is_floating(const mx::array& a) {
+  return a.dtype() == mx::float32 || a.dtype() == mx::bfloat16 || a.dtype() == mx::float16;
+}
+
 void require_float32(const char* name, std::initializer_list<mx::array> arrays) {
   for (const mx::array& a : arrays) {
     if (a.dtype() == mx::float32) continue;

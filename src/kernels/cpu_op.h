@@ -29,6 +29,9 @@ using Fallback =
 mlx::core::array cpu_op(const char* name, const mlx::core::Shape& shape,
                         std::vector<mlx::core::array> inputs, CpuRun run, Fallback fallback);
 
+// Whether the array holds float32, f16 or bf16 values.
+bool is_floating(const mlx::core::array& a);
+
 // std::invalid_argument unless every array is float32.
 void require_float32(const char* name, std::initializer_list<mlx::core::array> arrays);
 

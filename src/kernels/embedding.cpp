@@ -11,7 +11,6 @@
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/weight_rows.h"
 #include "kernels/cpu_op.h"
-#include "kernels/quantize.h"
 
 namespace mere {
 namespace {

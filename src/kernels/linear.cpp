@@ -1,9 +1,9 @@
 #include "kernels/linear.h"
 
 #include <algorithm>
-#include <atomic>
 #include <memory>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "kernels/cpu/activation.h"
@@ -20,12 +20,6 @@ namespace mere {
 namespace {
 
 namespace mx = mlx::core;
-
-std::atomic<Precision> chosen_precision{Precision::kFloat32};
-
-bool is_floating(const mx::array& a) {
-  return a.dtype() == mx::float32 || a.dtype() == mx::bfloat16 || a.dtype() == mx::float16;
-}
 
 // An array as a matrix of equally spaced rows; copied when it is not stored so.
 template <class T>
@@ -304,27 +298,6 @@ mx::array dense_matrix(const std::vector<mx::array>& in, const LinearWeight& w) 
                         w.group_size, w.bits);
 }
 
-void check_weight(const LinearWeight& w) {
-  const auto is_matrix = [&](const mx::array& a, int64_t columns) {
-    return a.ndim() == 2 && a.shape(0) == w.out && a.shape(1) == columns;
-  };
-  if (w.out < 1 || w.in < 1) throw std::invalid_argument("[linear] the weight is empty");
-  if (!w.quantized()) {
-    if (is_matrix(w.weight, w.in) && is_floating(w.weight)) return;
-    throw std::invalid_argument("[linear] a dense weight is a floating matrix [out, in]");
-  }
-  const bool known_bits = (w.bits >= 1 && w.bits <= 6) || w.bits == 8;
-  if (!known_bits || w.group_size < 32 || w.group_size % 32 != 0 || w.in % w.group_size != 0) {
-    throw std::invalid_argument("[linear] unknown quantisation");
-  }
-  const int64_t groups = w.in / w.group_size;
-  if (!w.scales || !w.biases || w.weight.dtype() != mx::uint32 ||
-      !is_matrix(w.weight, w.in / 32 * w.bits) || !is_matrix(*w.scales, groups) ||
-      !is_matrix(*w.biases, groups) || !is_floating(*w.scales) || !is_floating(*w.biases)) {
-    throw std::invalid_argument("[linear] parts of a quantised weight do not match");
-  }
-}
-
 void check_input(const mx::array& x, const LinearWeight& w, const std::optional<mx::array>& bias) {
   require_float32("linear", {x});
   if (x.ndim() == 0 || x.shape(-1) != w.in) {
@@ -339,14 +312,32 @@ void check_input(const mx::array& x, const LinearWeight& w, const std::optional<
 
 }  // namespace
 
-void set_precision(Precision precision) { chosen_precision = precision; }
+bool known_affine_bits(int bits) { return (bits >= 1 && bits <= 6) || bits == 8; }
 
-Precision precision() { return chosen_precision; }
-
-const char* compute_type() {
-  if (precision() == Precision::kFloat32) return "float32";
-  if (cpu::has_bf16_panels()) return "bfloat16";
-  return cpu::has_int16_gemm() ? "int16" : "float32";
+void require_weight(const char* name, const LinearWeight& w) {
+  const auto refuse = [&](const char* why) {
+    throw std::invalid_argument("[" + std::string(name) + "] " + why);
+  };
+  const auto is_matrix = [&](const mx::array& a, int64_t columns) {
+    return a.ndim() == 2 && a.shape(0) == w.out && a.shape(1) == columns;
+  };
+  if (w.out < 1 || w.in < 1) refuse("the weight is empty");
+  if (!w.quantized()) {
+    if (!is_matrix(w.weight, w.in) || !is_floating(w.weight)) {
+      refuse("a dense weight is a floating matrix [out, in]");
+    }
+    return;
+  }
+  if (!known_affine_bits(w.bits) || w.group_size < 32 || w.group_size % 32 != 0 ||
+      w.in % w.group_size != 0) {
+    refuse("unknown quantisation");
+  }
+  const int64_t groups = w.in / w.group_size;
+  if (!w.scales || !w.biases || w.weight.dtype() != mx::uint32 ||
+      !is_matrix(w.weight, w.in / 32 * w.bits) || !is_matrix(*w.scales, groups) ||
+      !is_matrix(*w.biases, groups) || !is_floating(*w.scales) || !is_floating(*w.biases)) {
+    refuse("parts of a quantised weight do not match");
+  }
 }
 
 LinearWeight dense_weight(mx::array weight) {
@@ -357,7 +348,7 @@ LinearWeight dense_weight(mx::array weight) {
 }
 
 mx::array linear(const mx::array& x, const LinearWeight& w, const std::optional<mx::array>& bias) {
-  check_weight(w);
+  require_weight("linear", w);
   check_input(x, w, bias);
   mx::Shape shape = x.shape();
   shape.back() = static_cast<int>(w.out);

@@ -28,6 +28,13 @@ struct LinearWeight {
   bool quantized() const { return bits != 0; }
 };
 
+// Widths of the codes that exist.
+bool known_affine_bits(int bits);
+
+// std::invalid_argument "[name] ..." unless `weight` is a floating matrix or one whose quantised
+// parts fit each other.
+void require_weight(const char* name, const LinearWeight& weight);
+
 // A floating matrix [out, in] as a LinearWeight.
 LinearWeight dense_weight(mlx::core::array weight);
 

@@ -61,7 +61,6 @@ void run_group_norm(const GroupNorm& norm, const std::vector<mx::array>& in, mx:
   const int64_t channels = out.shape(3);
   std::vector<float> scale(static_cast<size_t>(channels));
   std::vector<float> shift(static_cast<size_t>(channels));
-  std::vector<double> moments(static_cast<size_t>(2 * norm.groups));
   const DenseData<float> gains(in[1]);
   const DenseData<float> offsets(in[2]);
   std::optional<DenseData<float>> given;
@@ -69,13 +68,9 @@ void run_group_norm(const GroupNorm& norm, const std::vector<mx::array>& in, mx:
   for (int64_t b = 0; b < out.shape(0); ++b) {
     const float* from = in[0].data<float>() + b * pixels * channels;
     float* to = out.data<float>() + b * pixels * channels;
-    if (given) {
-      std::copy_n(given->data() + b * 2 * norm.groups, 2 * norm.groups, moments.begin());
-    } else {
-      cpu::group_moments(from, {1, pixels, pixels}, channels, norm.groups, moments.data());
-    }
-    cpu::group_norm_factors(moments.data(), channels, norm.groups, norm.eps, gains.data(),
-                            offsets.data(), scale.data(), shift.data());
+    cpu::group_norm_factors(from, pixels, given ? given->data() + b * 2 * norm.groups : nullptr,
+                            channels, norm.groups, norm.eps, gains.data(), offsets.data(),
+                            scale.data(), shift.data());
     cpu::parallel_for(pixels, grain_rows(channels), [&](int64_t begin, int64_t end) {
       cpu::scale_shift_rows(from + begin * channels, scale.data(), shift.data(), norm.silu,
                             end - begin, channels, to + begin * channels);

@@ -21,12 +21,6 @@ constexpr int64_t kGrainFloats = 8192;  // least work worth a thread
 
 int64_t grain_rows(int64_t width) { return std::max<int64_t>(1, kGrainFloats / width); }
 
-bool is_floating(const mx::array& a) {
-  return a.dtype() == mx::float32 || a.dtype() == mx::bfloat16 || a.dtype() == mx::float16;
-}
-
-bool known_bits(int bits) { return (bits >= 1 && bits <= 6) || bits == 8; }
-
 // out: all codes, then all scales, then all biases.
 void run_quantize(const mx::array& weight, int bits, int group_size, mx::array& out) {
   const FloatingRows rows(weight);
@@ -69,7 +63,7 @@ LinearWeight quantize(const mx::array& weight, int bits, int group_size) {
     throw std::invalid_argument("[quantize] needs a floating matrix [out, in]");
   }
   const bool known_group = group_size == 32 || group_size == 64 || group_size == 128;
-  if (!known_bits(bits) || !known_group || weight.shape(1) % group_size != 0) {
+  if (!known_affine_bits(bits) || !known_group || weight.shape(1) % group_size != 0) {
     throw std::invalid_argument("[quantize] unknown quantisation");
   }
   const int64_t out = weight.shape(0);
@@ -112,32 +106,6 @@ mx::array dequantize(const LinearWeight& w) {
         return std::vector{mx::dequantize(in[0], mx::astype(in[1], mx::float32),
                                           mx::astype(in[2], mx::float32), group_size, bits)};
       });
-}
-
-void require_weight(const char* name, const LinearWeight& w) {
-  const auto refuse = [&](const char* why) {
-    throw std::invalid_argument("[" + std::string(name) + "] " + why);
-  };
-  const auto is_matrix = [&](const mx::array& a, int64_t columns) {
-    return a.ndim() == 2 && a.shape(0) == w.out && a.shape(1) == columns;
-  };
-  if (w.out < 1 || w.in < 1) refuse("the weight is empty");
-  if (!w.quantized()) {
-    if (!is_matrix(w.weight, w.in) || !is_floating(w.weight)) {
-      refuse("a dense weight is a floating matrix");
-    }
-    return;
-  }
-  if (!known_bits(w.bits) || w.group_size < 32 || w.group_size % 32 != 0 ||
-      w.in % w.group_size != 0) {
-    refuse("unknown quantisation");
-  }
-  const int64_t groups = w.in / w.group_size;
-  if (!w.scales || !w.biases || w.weight.dtype() != mx::uint32 ||
-      !is_matrix(w.weight, w.in / 32 * w.bits) || !is_matrix(*w.scales, groups) ||
-      !is_matrix(*w.biases, groups) || !is_floating(*w.scales) || !is_floating(*w.biases)) {
-    refuse("parts of a quantised weight do not match");
-  }
 }
 
 }  // namespace mere

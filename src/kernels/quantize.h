@@ -20,8 +20,4 @@ LinearWeight quantize(const mlx::core::array& weight, int bits, int group_size);
 // [out, in] float32, a dense weight only widened. std::invalid_argument as require_weight.
 mlx::core::array dequantize(const LinearWeight& weight);
 
-// std::invalid_argument "[name] ..." unless `weight` is a floating matrix or one whose quantised
-// parts fit each other.
-void require_weight(const char* name, const LinearWeight& weight);
-
 }  // namespace mere

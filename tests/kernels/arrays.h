@@ -104,6 +104,21 @@ inline mx::array stored_backwards(const mx::array& a, int axis) {
   return view;
 }
 
+// Euclidean norm of the error over that of the wanted values.
+template <class Wanted>
+double relative_error(const Floats& got, const std::vector<Wanted>& want) {
+  double error = 0;
+  double norm = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    error += std::pow(double{got[i]} - want[i], 2);
+    norm += std::pow(double{want[i]}, 2);
+  }
+  return std::sqrt(error / norm);
+}
+inline double relative_error(const mx::array& got, const Floats& want) {
+  return relative_error(values_of(got), want);
+}
+
 // |got - want| <= absolute + relative * |want| everywhere; NaN equals only NaN.
 inline void expect_close(const Floats& got, const Floats& want, double relative = 1e-5,
                          double absolute = 1e-5) {

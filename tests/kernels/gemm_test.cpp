@@ -51,16 +51,6 @@ std::vector<double> product_of(const Floats& a, const Floats& b, int64_t m, int6
   return c;
 }
 
-double relative_error(const Floats& got, const std::vector<double>& want) {
-  double error = 0;
-  double norm = 0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    error += (got[i] - want[i]) * (got[i] - want[i]);
-    norm += want[i] * want[i];
-  }
-  return std::sqrt(error / norm);
-}
-
 Floats multiply_f32(const Floats& a, const Floats& b, int64_t m, int64_t n, int64_t k,
                     Stored b_type = Stored::kFloat32, float before = kNan) {
   const StoredBytes stored(b, b_type);

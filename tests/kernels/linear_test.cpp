@@ -3,6 +3,7 @@
 #include <random>
 
 #include "arrays.h"
+#include "quantized.h"
 
 #include "kernels/precision.h"
 #include "kernels/ref/reference.h"
@@ -109,29 +110,6 @@ TEST(Linear, ReadsEveryViewOfTheBias) {
                want_of(x, weight, Floats(21, 0.5F)), kLimit, kLimit);
 }
 
-// A matrix of random codes.
-LinearWeight random_codes(int out, int in, int bits, int group_size, mx::Dtype type) {
-  std::mt19937 random(113);
-  std::vector<uint32_t> words(static_cast<size_t>(out * in / 32 * bits));
-  for (uint32_t& word : words) word = static_cast<uint32_t>(random());
-  const mx::Shape groups = {out, in / group_size};
-  return {mx::array(words.data(), {out, in / 32 * bits}, mx::uint32),
-          mx::astype(random_array(groups, 114, 0.01F, 0.1F), type),
-          mx::astype(random_array(groups, 115), type),
-          bits,
-          group_size,
-          out,
-          in};
-}
-
-Floats dequantized(const LinearWeight& w) {
-  mx::array words = mx::contiguous(w.weight);
-  mx::eval(words);
-  return ref::dequantize({words.data<uint32_t>(), words.data<uint32_t>() + words.size()},
-                         values_of(*w.scales), values_of(*w.biases), w.out, w.in, w.bits,
-                         w.group_size);
-}
-
 Floats want_of(const mx::array& x, const LinearWeight& w, const Floats& bias = {}) {
   return ref::linear(values_of(x), dequantized(w), bias, static_cast<int64_t>(x.size()) / w.in,
                      w.in, w.out);
@@ -147,7 +125,7 @@ TEST_P(QuantizedLinear, MatchesReference) {
   for (const int group_size : kGroupSizes) {
     for (const mx::Dtype type : {mx::float32, mx::bfloat16, mx::float16}) {
       SCOPED_TRACE(group_size);
-      const LinearWeight w = random_codes(37, 384, GetParam(), group_size, type);
+      const LinearWeight w = random_quantized(37, 384, GetParam(), group_size, type);
       const mx::array x = random_array({2, 3, 384}, 116);
       const mx::array bias = random_array({37}, 117);
       expect_close(linear(x, w), want_of(x, w), 1e-5, 1e-3);
@@ -157,7 +135,7 @@ TEST_P(QuantizedLinear, MatchesReference) {
 }
 
 TEST_P(QuantizedLinear, ReadsRowsOfATallerMatrix) {
-  const LinearWeight w = random_codes(37, 256, GetParam(), 64, mx::bfloat16);
+  const LinearWeight w = random_quantized(37, 256, GetParam(), 64, mx::bfloat16);
   LinearWeight part = w;
   const auto rows = [](const mx::array& a) { return mx::slice(a, {11, 0}, {30, a.shape(1)}); };
   part.weight = rows(w.weight);
@@ -185,7 +163,7 @@ TEST_P(QuantizedLinear, ReadsWhatTheEngineQuantizes) {
 TEST_P(QuantizedLinear, GradientOfTheInputMatchesDifferences) {
   for (const int group_size : kGroupSizes) {
     SCOPED_TRACE(group_size);
-    const LinearWeight w = random_codes(3, 128, GetParam(), group_size, mx::bfloat16);
+    const LinearWeight w = random_quantized(3, 128, GetParam(), group_size, mx::bfloat16);
     const auto op = [&](const Arrays& in) { return linear(in[0], w); };
     const Arrays inputs = {random_array({1, 128}, 121)};
     expect_gradients(op, inputs, {0}, 5e-3);
@@ -269,17 +247,6 @@ class LinearAuto : public testing::Test {
  protected:
   void SetUp() override { set_precision(Precision::kAuto); }
   void TearDown() override { set_precision(Precision::kFloat32); }
-
-  static double error_of(const mx::array& got, const Floats& want) {
-    const Floats values = values_of(got);
-    double error = 0;
-    double norm = 0;
-    for (size_t i = 0; i < want.size(); ++i) {
-      error += std::pow(double{values[i]} - want[i], 2);
-      norm += std::pow(double{want[i]}, 2);
-    }
-    return std::sqrt(error / norm);
-  }
 };
 
 double auto_limit() {
@@ -293,16 +260,16 @@ TEST_F(LinearAuto, KeepsItsPromiseForBfloat16) {
     const mx::array x = random_array({rows, in}, 130);
     const mx::array weight = mx::astype(random_array({out, in}, 131), mx::bfloat16);
     const Floats bias = random_floats(out, 132);
-    EXPECT_LT(
-        error_of(linear(x, dense_weight(weight), to_array(bias, {out})), want_of(x, weight, bias)),
-        auto_limit());
+    EXPECT_LT(relative_error(linear(x, dense_weight(weight), to_array(bias, {out})),
+                             want_of(x, weight, bias)),
+              auto_limit());
   }
 }
 
 TEST_F(LinearAuto, LeavesFloat32Exact) {
   const mx::array x = random_array({20, 128}, 133);
   const mx::array weight = random_array({30, 128}, 134);
-  EXPECT_LT(error_of(linear(x, dense_weight(weight)), want_of(x, weight)), 2e-6);
+  EXPECT_LT(relative_error(linear(x, dense_weight(weight)), want_of(x, weight)), 2e-6);
 }
 
 TEST_F(LinearAuto, KeepsItsPromiseForCodes) {
@@ -313,7 +280,7 @@ TEST_F(LinearAuto, KeepsItsPromiseForCodes) {
         const auto parts = mx::quantize(random_array({50, 256}, 136), group, bits);
         LinearWeight weight{parts[0], parts[1], parts[2], bits, group, 50, 256};
         const mx::array wide = mx::dequantize(parts[0], parts[1], parts[2], group, bits);
-        EXPECT_LT(error_of(linear(x, weight), want_of(x, wide)), auto_limit())
+        EXPECT_LT(relative_error(linear(x, weight), want_of(x, wide)), auto_limit())
             << bits << " bits, group " << group << ", rows " << rows;
       }
     }

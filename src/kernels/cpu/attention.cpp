@@ -98,8 +98,6 @@ HWY_EXPORT(ScaleRow);
 
 constexpr int64_t kTileKeys = kAttentionTileKeys;
 
-int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
-
 // Values of a full tile of packed values, and room enough for one of packed keys.
 int64_t packed_tile_size(int64_t depth) { return kTileKeys * round_up(depth, gemm_tile().columns); }
 

@@ -84,31 +84,6 @@ HWY_EXPORT(Bf16ToF32);
 HWY_EXPORT(F16ToF32);
 HWY_EXPORT(F32ToBf16);
 
-// Codes of a width that divides 32 never cross a word.
-template <int kBits>
-void unpack(const uint32_t* codes, int64_t count, float scale, float bias, float* out) {
-  constexpr int kPerWord = 32 / kBits;
-  constexpr uint32_t kMask = kBits == 32 ? ~0U : (1U << kBits) - 1;
-  for (int64_t i = 0; i < count; i += kPerWord) {
-    const uint32_t word = codes[i / kPerWord];
-    for (int j = 0; j < kPerWord; ++j) {
-      out[i + j] = static_cast<float>(word >> (kBits * j) & kMask) * scale + bias;
-    }
-  }
-}
-
-void unpack_crossing(const uint32_t* codes, int bits, int64_t first, int64_t count, float scale,
-                     float bias, float* out) {
-  const auto* bytes = reinterpret_cast<const uint8_t*>(codes);
-  const uint32_t mask = (1U << bits) - 1;
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t bit = (first + i) * bits;
-    uint32_t window = bytes[bit / 8];
-    if (bit % 8 + bits > 8) window |= uint32_t{bytes[bit / 8 + 1]} << 8;
-    out[i] = static_cast<float>(window >> (bit % 8) & mask) * scale + bias;
-  }
-}
-
 }  // namespace
 
 void bf16_to_f32(const uint16_t* in, float* out, size_t count) {
@@ -121,34 +96,6 @@ void f16_to_f32(const uint16_t* in, float* out, size_t count) {
 
 void f32_to_bf16(const float* in, uint16_t* out, size_t count) {
   HWY_DYNAMIC_DISPATCH(F32ToBf16)(in, out, count);
-}
-
-void affine_to_f32(const uint32_t* codes, int bits, const float* scales, const float* biases,
-                   int64_t group_size, int64_t columns, float* out) {
-  for (int64_t group = 0; group * group_size < columns; ++group) {
-    const int64_t first = group * group_size;
-    const uint32_t* words = codes + first * bits / 32;
-    float* to = out + first;
-    const float scale = scales[group];
-    const float bias = biases[group];
-    switch (bits) {
-      case 1:
-        unpack<1>(words, group_size, scale, bias, to);
-        break;
-      case 2:
-        unpack<2>(words, group_size, scale, bias, to);
-        break;
-      case 4:
-        unpack<4>(words, group_size, scale, bias, to);
-        break;
-      case 8:
-        unpack<8>(words, group_size, scale, bias, to);
-        break;
-      default:
-        unpack_crossing(codes, bits, first, group_size, scale, bias, to);
-        break;
-    }
-  }
 }
 
 }  // namespace mere::cpu

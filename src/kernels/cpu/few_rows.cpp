@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <type_traits>
 #include <vector>
 
 #include "kernels/cpu/parallel.h"
@@ -16,6 +15,8 @@
 //
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
+//
+#include "kernels/cpu/stored-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mere::cpu::HWY_NAMESPACE {
@@ -35,39 +36,12 @@ const uint8_t* RowOf(const StoredMatrix& w, int64_t row) {
 
 template <Stored kType>
 float LoadOne(const uint8_t* from) {
-  if constexpr (kType == Stored::kFloat16) {
-    const hn::CappedTag<float, 1> one;
-    const hn::Rebind<hwy::float16_t, decltype(one)> narrow;
-    hwy::float16_t half;
-    std::memcpy(&half, from, sizeof half);
-    return hn::GetLane(hn::PromoteTo(one, hn::LoadU(narrow, &half)));
-  } else if constexpr (kType == Stored::kBFloat16) {
-    uint16_t half = 0;
-    std::memcpy(&half, from, sizeof half);
-    return std::bit_cast<float>(uint32_t{half} << 16);
-  } else {
-    float value = 0;
-    std::memcpy(&value, from, sizeof value);
-    return value;
-  }
+  return ToFloat(reinterpret_cast<const StoredAs<kType>*>(from));
 }
 
-// A vector of stored values as float32. Loads are of bytes, which may lie anywhere.
 template <Stored kType>
 HWY_INLINE hn::Vec<Floats> LoadStored(const uint8_t* from) {
-  const Floats d;
-#if HWY_TARGET == HWY_SCALAR
-  return hn::Set(d, LoadOne<kType>(from));
-#else
-  if constexpr (kType == Stored::kFloat32) {
-    return hn::BitCast(d, hn::LoadU(hn::Repartition<uint8_t, Floats>(), from));
-  } else {
-    using Half = std::conditional_t<kType == Stored::kFloat16, hwy::float16_t, hwy::bfloat16_t>;
-    const hn::Rebind<Half, Floats> narrow;
-    const hn::Repartition<uint8_t, decltype(narrow)> bytes;
-    return hn::PromoteTo(d, hn::BitCast(narrow, hn::LoadU(bytes, from)));
-  }
-#endif
+  return LoadWide(Floats(), reinterpret_cast<const StoredAs<kType>*>(from));
 }
 
 template <Stored kType>

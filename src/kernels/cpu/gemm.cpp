@@ -12,27 +12,20 @@
 //
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
+//
+#include "kernels/cpu/stored-inl.h"
+#include "kernels/cpu/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mere::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace {
 
-// Accumulators of a tile fill the vector registers but for two of b and one or two of a.
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-constexpr int kTileRows = 14;
-#elif HWY_ARCH_ARM_A64
-constexpr int kTileRows = 12;
-#else
-constexpr int kTileRows = 6;
-#endif
-
-using Wide = hn::ScalableTag<float>;
 using WideInt = hn::RebindToSigned<Wide>;
 
 void Shape(int64_t* rows, int64_t* columns) {
   *rows = kTileRows;
-  *columns = 2 * static_cast<int64_t>(hn::Lanes(Wide()));
+  *columns = TileColumns();
 }
 
 void HasInt16(bool* has) { *has = HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2; }
@@ -46,39 +39,6 @@ HWY_INLINE void InOrder(V& v) {
 #else
   (void)v;
 #endif
-}
-
-// One stored value, at any address.
-inline float ToFloat(const float* p) {
-  float v;
-  hwy::CopyBytes<sizeof v>(p, &v);
-  return v;
-}
-inline float ToFloat(const hwy::bfloat16_t* p) {
-  hwy::bfloat16_t v;
-  hwy::CopyBytes<sizeof v>(p, &v);
-  return hwy::F32FromBF16(v);
-}
-inline float ToFloat(const hwy::float16_t* p) {
-  const hn::CappedTag<float, 1> one;
-  return hn::GetLane(hn::PromoteTo(one, hn::LoadU(hn::Rebind<hwy::float16_t, decltype(one)>(), p)));
-}
-
-// Lanes(d) stored values as float32.
-template <class D>
-HWY_INLINE hn::Vec<D> LoadWide(D d, const float* p) {
-  return hn::LoadU(d, p);
-}
-template <class D>
-HWY_INLINE hn::Vec<D> LoadWide(D d, const hwy::float16_t* p) {
-  return hn::PromoteTo(d, hn::LoadU(hn::Rebind<hwy::float16_t, D>(), p));
-}
-template <class D>
-HWY_INLINE hn::Vec<D> LoadWide(D d, const hwy::bfloat16_t* p) {
-  const hn::RebindToUnsigned<D> bits;
-  const hn::Rebind<uint16_t, D> stored;
-  const auto wide = hn::PromoteTo(bits, hn::LoadU(stored, reinterpret_cast<const uint16_t*>(p)));
-  return hn::BitCast(d, hn::ShiftLeft<16>(wide));
 }
 
 #if HWY_TARGET != HWY_SCALAR
@@ -264,7 +224,7 @@ template <class A, class B, class RunTile>
 HWY_INLINE void ForTiles(const A* a, const B* b, int64_t a_panel, int64_t b_panel, int64_t rows,
                          int64_t columns, float* c, int64_t ldc, bool accumulate,
                          const RunTile& tile) {
-  const int64_t width = 2 * static_cast<int64_t>(hn::Lanes(Wide()));
+  const int64_t width = TileColumns();
   HWY_ALIGN float edge[kTileRows * 2 * hn::MaxLanes(Wide())];
   for (int64_t j = 0; j < columns; j += width, b += b_panel) {
     const A* a_at = a;
@@ -289,7 +249,7 @@ HWY_INLINE void ForTiles(const A* a, const B* b, int64_t a_panel, int64_t b_pane
 
 void MultiplyPacked(const float* a, const float* b, int64_t k, int64_t rows, int64_t columns,
                     float* c, int64_t ldc, bool accumulate) {
-  const int64_t width = 2 * static_cast<int64_t>(hn::Lanes(Wide()));
+  const int64_t width = TileColumns();
   ForTiles(a, b, k * kTileRows, k * width, rows, columns, c, ldc, accumulate,
            [k](const float* a_panel, const float* b_panel, float* to, int64_t stride, bool add)
                HWY_ATTR { Tile(a_panel, b_panel, k, to, stride, add); });
@@ -297,7 +257,7 @@ void MultiplyPacked(const float* a, const float* b, int64_t k, int64_t rows, int
 
 void MultiplyPackedInt16(const std::byte* a, const std::byte* b, int64_t k, int64_t group,
                          int64_t rows, int64_t columns, float* c, int64_t ldc, bool accumulate) {
-  const int64_t width = 2 * static_cast<int64_t>(hn::Lanes(Wide()));
+  const int64_t width = TileColumns();
   ForTiles(a, b, int16_panel_bytes(k, group, kTileRows), int16_panel_bytes(k, group, width), rows,
            columns, c, ldc, accumulate,
            [k, group](const std::byte* a_panel, const std::byte* b_panel, float* to, int64_t stride,
@@ -436,8 +396,6 @@ constexpr int64_t kPanelBytes = 32 << 10;
 constexpr int64_t kGrainValues = 1 << 15;
 constexpr int64_t kGrainProducts = 1 << 18;
 constexpr int64_t kMostPackedA = 64 << 20;
-
-int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
 // Memory that a thread keeps between products: fresh pages for every product cost several percent
 // of it.

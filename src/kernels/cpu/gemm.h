@@ -24,6 +24,7 @@ GemmTile gemm_tile();  // of the running processor
 
 // --- float32 panels: [panel][k][lane] floats, panels of `lanes` rows of a matrix ---
 
+constexpr int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 inline int64_t panels(int64_t rows, int64_t lanes) { return (rows + lanes - 1) / lanes; }
 
 // Rows of a row-major matrix [rows, k] whose rows are `stride` elements apart.

@@ -177,8 +177,15 @@ void group_moments(const float* x, const PixelRows& pixels, int64_t channels, in
   }
 }
 
-void group_norm_factors(const double* moments, int64_t channels, int64_t groups, float eps,
-                        const float* weight, const float* bias, float* scale, float* shift) {
+void group_norm_factors(const float* x, int64_t pixels, const float* given, int64_t channels,
+                        int64_t groups, float eps, const float* weight, const float* bias,
+                        float* scale, float* shift) {
+  std::vector<double> moments(static_cast<size_t>(2 * groups));
+  if (given != nullptr) {
+    std::copy_n(given, moments.size(), moments.begin());
+  } else {
+    group_moments(x, {1, pixels, pixels}, channels, groups, moments.data());
+  }
   const int64_t per_group = channels / groups;
   for (int64_t c = 0; c < channels; ++c) {
     const double mean = moments[2 * (c / per_group)];

@@ -26,10 +26,12 @@ struct PixelRows {
 void group_moments(const float* x, const PixelRows& pixels, int64_t channels, int64_t groups,
                    double* moments);
 
-// Group normalisation with these moments, then * weight + bias, as one factor and one offset per
-// channel: scale[c] * x + shift[c]. NaN for a group whose variance overflows float32.
-void group_norm_factors(const double* moments, int64_t channels, int64_t groups, float eps,
-                        const float* weight, const float* bias, float* scale, float* shift);
+// Group normalisation of one picture x of `pixels` pixels, then * weight + bias, as one factor and
+// one offset per channel: scale[c] * x + shift[c]. `given` are moments as group_moments gives them,
+// or nullptr: those of x are taken. NaN for a group whose variance overflows float32.
+void group_norm_factors(const float* x, int64_t pixels, const float* given, int64_t channels,
+                        int64_t groups, float eps, const float* weight, const float* bias,
+                        float* scale, float* shift);
 
 // out[r, c] = x[r, c] * scale[c] + shift[c], then SiLU when `silu`.
 void scale_shift_rows(const float* x, const float* scale, const float* shift, bool silu,

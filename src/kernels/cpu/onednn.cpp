@@ -52,14 +52,6 @@ void onednn_cap_avx2() { dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2); }
 
 void onednn_cap_avx512() { dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16); }
 
-void sgemm(bool transpose_b, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda,
-           const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
-  configure();
-  const auto status =
-      dnnl_sgemm('N', transpose_b ? 'T' : 'N', m, n, k, 1.0F, a, lda, b, ldb, beta, c, ldc);
-  if (status != dnnl_success) throw std::runtime_error("oneDNN sgemm failed");
-}
-
 bool has_bf16_gemm() {
   configure();
   const auto isa = static_cast<unsigned>(dnnl_get_effective_cpu_isa());

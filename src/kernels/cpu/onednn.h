@@ -10,12 +10,6 @@ void onednn_cap_avx2();
 // The same for those above AVX512-BF16: AMX.
 void onednn_cap_avx512();
 
-// Row-major C[m, n] (row stride ldc) = beta * C + A[m, k] * op(B), where op(B) is B[k, n] or, with
-// `transpose_b`, B[n, k] transposed. Accumulates in float32. Parallel unless already inside a
-// parallel region.
-void sgemm(bool transpose_b, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda,
-           const float* b, int64_t ldb, float beta, float* c, int64_t ldc);
-
 // Whether the processor multiplies bfloat16 faster than float32 (AVX512-BF16 or AMX).
 bool has_bf16_gemm();
 

@@ -1,6 +1,7 @@
 #include "kernels/cpu/stored.h"
 
 #include <cstring>
+#include <vector>
 
 #include "kernels/cpu/convert.h"
 
@@ -72,6 +73,10 @@ void Unpack32(const uint8_t* from, int bits, uint8_t* out) {
   }
 }
 
+void UnpackCodes(const uint8_t* from, int bits, int64_t count, uint8_t* out) {
+  for (int64_t i = 0; i < count; i += kAtOnce, from += 4 * bits) Unpack32(from, bits, out + i);
+}
+
 // `group` codes from `from` on to code * scale + bias.
 void GroupToF32(const uint8_t* from, int bits, int64_t group, float scale, float bias, float* out) {
   const hn::CappedTag<float, 8> d;
@@ -111,6 +116,7 @@ namespace mere::cpu {
 namespace {
 
 HWY_EXPORT(GroupToF32);
+HWY_EXPORT(UnpackCodes);
 HWY_EXPORT(CodesToI16);
 
 int16_t code_middle(int bits) { return static_cast<int16_t>(bits == 1 ? 0 : 1 << (bits - 1)); }
@@ -133,6 +139,17 @@ float value_of(const StoredMatrix& m, int64_t row, int64_t column) {
 }
 
 }  // namespace
+
+void affine_to_f32(const uint32_t* codes, int bits, const float* scales, const float* biases,
+                   int64_t group_size, int64_t columns, float* out) {
+  std::vector<uint8_t> unpacked(static_cast<size_t>(columns));
+  HWY_DYNAMIC_DISPATCH(UnpackCodes)
+  (reinterpret_cast<const uint8_t*>(codes), bits, columns, unpacked.data());
+  for (int64_t i = 0; i < columns; ++i) {
+    const int64_t group = i / group_size;
+    out[i] = static_cast<float>(unpacked[i]) * scales[group] + biases[group];
+  }
+}
 
 void affine_row_to_f32(const AffineMatrix& w, int64_t row, int64_t first, int64_t count,
                        float* out) {

@@ -29,6 +29,11 @@ struct AffineMatrix {
   StoredMatrix scales, biases;  // [rows, columns / group]
 };
 
+// One row of an MLX affine matrix: `columns` codes of `bits` bits, packed little-endian from the
+// low bit up, to code * scale + bias with one scale and bias per `group_size` columns.
+void affine_to_f32(const uint32_t* codes, int bits, const float* scales, const float* biases,
+                   int64_t group_size, int64_t columns, float* out);
+
 // Columns [first, first + count) of one row, both multiples of the group.
 void affine_row_to_f32(const AffineMatrix& w, int64_t row, int64_t first, int64_t count,
                        float* out);

@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/rows.h"
+#include "kernels/cpu/stored.h"
 #include "kernels/linear.h"
 
 namespace mere {

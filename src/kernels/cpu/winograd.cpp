@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/cpu/convert.h"
+#include "kernels/cpu/gemm.h"
 
 #ifndef MERE_KERNELS_CPU_WINOGRAD_SHARED  // this file is read once per target
 #define MERE_KERNELS_CPU_WINOGRAD_SHARED
@@ -60,38 +61,27 @@ struct Scratch {
 #include <hwy/highway.h>
 //
 #include "kernels/cpu/math-inl.h"
+#include "kernels/cpu/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mere::cpu::HWY_NAMESPACE {
 namespace {
 
-// As in gemm.cpp.
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-constexpr int kTileRows = 14;
-#elif HWY_ARCH_ARM_A64
-constexpr int kTileRows = 12;
-#else
-constexpr int kTileRows = 6;
-#endif
-
-using Wide = hn::ScalableTag<float>;
 using V = hn::Vec<Wide>;
 
-int64_t PanelWidth() { return 2 * static_cast<int64_t>(hn::Lanes(Wide())); }
-int64_t BlockColumns() { return std::max(kColumns, PanelWidth()); }
-int64_t RoundUp(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
+int64_t BlockColumns() { return std::max(kColumns, TileColumns()); }
 
 // Floats from one frequency to the next.
 int64_t InputStride(int64_t tiles, int64_t channels) {
-  return RoundUp(tiles, kTileRows) * RoundUp(channels, kDepth) + kSpread;
+  return round_up(tiles, kTileRows) * round_up(channels, kDepth) + kSpread;
 }
 int64_t ProductStride(int64_t tiles) {
-  return RoundUp(tiles, kTileRows) * BlockColumns() + kSpread;
+  return round_up(tiles, kTileRows) * BlockColumns() + kSpread;
 }
 
 void Sizes(int64_t* rows, int64_t* width, int64_t* columns) {
   *rows = kTileRows;
-  *width = PanelWidth();
+  *width = TileColumns();
   *columns = BlockColumns();
 }
 
@@ -222,7 +212,7 @@ void TransformInputBlock(const Plan& plan, const Block& block, const Scratch& sc
   const ConvShape& s = plan.shape;
   const int64_t rows = block.high * kOut + kIn - kOut;
   const int64_t columns = block.wide * kOut + kIn - kOut;
-  const int64_t padded = RoundUp(block.tiles(), kTileRows);
+  const int64_t padded = round_up(block.tiles(), kTileRows);
   const int64_t stride = InputStride(block.tiles(), s.in_channels);
   for (int64_t channel = 0; channel < s.in_channels; channel += kDepth) {
     const int64_t count = std::min(kDepth, s.in_channels - channel);
@@ -284,10 +274,10 @@ HWY_INLINE void Tile(const float* HWY_RESTRICT a, int64_t a_block, const float* 
 void Multiply(const Plan& plan, int64_t tiles, int64_t column, int64_t count,
               const Scratch& scratch) {
   const int64_t k = plan.shape.in_channels;
-  const int64_t width = PanelWidth();
+  const int64_t width = TileColumns();
   const int64_t panel = k * width;
-  const int64_t padded = RoundUp(tiles, kTileRows);
-  const int64_t depth_blocks = RoundUp(k, kDepth) / kDepth;
+  const int64_t padded = round_up(tiles, kTileRows);
+  const int64_t depth_blocks = round_up(k, kDepth) / kDepth;
   // The panels lie in the order of use, so the next one follows.
   const int64_t groups = padded / kTileRows;
   const int64_t lines = (panel / 16 + groups * depth_blocks - 1) / (groups * depth_blocks);
