@@ -15,6 +15,11 @@ if(MERE_SANITIZE)
     target_compile_options(mere_flags INTERFACE -Wno-maybe-uninitialized)
   endif()
 endif()
+# The kernels are compiled once per instruction set: AVX2, AVX-512, NEON and the plainest. Between
+# AVX2 and that one lie only processors of before 2013.
+target_compile_definitions(mere_flags INTERFACE "HWY_DISABLED_TARGETS=(HWY_SSE4|HWY_SSSE3)")
 if(MERE_FUZZ)
   target_compile_options(mere_flags INTERFACE -fsanitize=fuzzer-no-link)
+  # The kernels are not fuzzed: the plainest is enough.
+  target_compile_definitions(mere_flags INTERFACE HWY_COMPILE_ONLY_SCALAR)
 endif()

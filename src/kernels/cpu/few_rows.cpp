@@ -333,7 +333,7 @@ void FixGroup(const float* x, int64_t group, int64_t size, FixedPoint precision,
     out.scales[static_cast<size_t>(at)] = std::numeric_limits<float>::quiet_NaN();
     return;  // the integers are zeros already
   }
-  int32_t integers[128];
+  int32_t integers[kMostGroup];
   out.scales[static_cast<size_t>(at)] = ToIntegers(x, size, top, precision, integers);
   // The high part first; the low one is 15 bits without a sign.
   const int shift = out.parts == 2 ? 15 : 0;
@@ -433,33 +433,42 @@ class AffineRow {
     hn::Vec<Floats> sums[kX];
     ScaleRow<kX>(w_, w_row, x_, x_row_, scratch_, products_, sums);
     const auto* codes = static_cast<const uint8_t*>(w_.codes) + w_row * w_.stride * 4;
-    int64_t block = 0;
-    const auto add_in_place = [&](auto one_group) HWY_ATTR {
-      const int64_t blocks = row_bytes_ < Format::kTouched
-                                 ? 0
-                                 : (row_bytes_ - Format::kTouched) / Format::kBlockBytes + 1;
-      for (; block < blocks; ++block, codes += Format::kBlockBytes) {
-        hwy::Prefetch(codes + kPrefetchBytes);
-        AddBlock<decltype(one_group)::value>(codes, block, sums);
-      }
-    };
-    if (Format::kBlock <= w_.group) {
-      add_in_place(std::true_type());
+    if constexpr (Format::kBlock <= kLeastGroup) {
+      AddBlocks<true>(codes, sums);
+    } else if constexpr (Format::kBlock > kMostGroup) {
+      AddBlocks<false>(codes, sums);
+    } else if (Format::kBlock <= w_.group) {
+      AddBlocks<true>(codes, sums);
     } else {
-      add_in_place(std::false_type());
-    }
-    // The last blocks are copied where they can be read as a whole: nothing may be read past W.
-    int64_t left = row_bytes_ - block * Format::kBlockBytes;
-    for (; left > 0; ++block, codes += Format::kBlockBytes, left -= Format::kBlockBytes) {
-      uint8_t copy[64] = {};
-      std::memcpy(copy, codes, static_cast<size_t>(std::min(left, Format::kTouched)));
-      AddBlock<false>(copy, block, sums);
+      AddBlocks<false>(codes, sums);
     }
     HWY_UNROLL(16)
     for (int r = 0; r < kX; ++r) y[r * ldy] = hn::GetLane(hn::SumOfLanes(Floats(), sums[r]));
   }
 
  private:
+  // kOneGroup: no block is wider than a group.
+  template <bool kOneGroup>
+  HWY_INLINE void AddBlocks(const uint8_t* codes, hn::Vec<Floats>* sums) const {
+    const int64_t whole = row_bytes_ < Format::kTouched
+                              ? 0
+                              : (row_bytes_ - Format::kTouched) / Format::kBlockBytes + 1;
+    const int64_t blocks = (row_bytes_ + Format::kBlockBytes - 1) / Format::kBlockBytes;
+    uint8_t copy[64];
+    for (int64_t block = 0; block < blocks; ++block, codes += Format::kBlockBytes) {
+      hwy::Prefetch(codes + kPrefetchBytes);
+      const uint8_t* from = codes;
+      // The last blocks are copied where they can be read as a whole: nothing is read past W.
+      if (block >= whole) {
+        std::memset(copy, 0, sizeof copy);
+        const int64_t left = row_bytes_ - block * Format::kBlockBytes;
+        std::memcpy(copy, codes, static_cast<size_t>(std::min(left, Format::kTouched)));
+        from = copy;
+      }
+      AddBlock<kOneGroup>(from, block, sums);
+    }
+  }
+
   template <bool kOneGroup>
   HWY_INLINE void AddBlock(const uint8_t* codes, int64_t block, hn::Vec<Floats>* sums) const {
     const Floats d;

@@ -30,11 +30,11 @@ void Shape(int64_t* rows, int64_t* columns) {
 
 void HasInt16(bool* has) { *has = HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2; }
 
-// Makes the compiler finish a row's products before it starts the next: GCC 12 otherwise keeps all
-// loads of a tile alive and spills the accumulators.
+// Makes GCC 12 finish a row's products before it starts the next: otherwise it keeps all loads of a
+// tile alive and spills the accumulators.
 template <class V>
 HWY_INLINE void InOrder(V& v) {
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+#if HWY_COMPILER_GCC_ACTUAL && HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
   asm volatile("" : "+v"(v.raw));
 #else
   (void)v;
@@ -312,7 +312,6 @@ float QuantizeGroup(const T* x, int64_t group, float norm, bool power_of_two, in
 }
 
 constexpr int64_t kMostLanes = 64;
-constexpr int64_t kMostGroup = 128;
 
 template <class T>
 void PackRowsInt16Of(const void* source, int64_t stride, int64_t rows, int64_t k, int64_t group,

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/cpu/stored.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/quantize.cpp"
 #include <hwy/foreach_target.h>
@@ -57,8 +59,6 @@ namespace {
 
 HWY_EXPORT(AffineRange);
 HWY_EXPORT(AffineCodes);
-
-constexpr int64_t kMostGroup = 128;
 
 void pack(const int32_t* codes, int64_t count, int bits, uint32_t* words) {
   uint64_t waiting = 0;

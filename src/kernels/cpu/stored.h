@@ -20,10 +20,14 @@ struct StoredMatrix {
   }
 };
 
+// Columns that share a scale in any format.
+constexpr int64_t kLeastGroup = 32;
+constexpr int64_t kMostGroup = 128;
+
 // MLX affine quantisation: value = code * scale + bias, codes packed from the low bit up.
 struct AffineMatrix {
   int bits;           // 1 to 6, or 8
-  int64_t group;      // columns that share a scale: a multiple of 32 that divides the columns
+  int64_t group;      // columns that share a scale: 32, 64 or 128
   const void* codes;  // [rows, columns * bits / 32] uint32, `stride` words from row to row
   int64_t stride;
   StoredMatrix scales, biases;  // [rows, columns / group]
