@@ -25,6 +25,7 @@ constexpr int kLeastRepeats = 5;
 constexpr int kMostSize = 1 << 20;
 constexpr double kMostSeconds = 600;
 constexpr int kMostThreads = 4096;
+constexpr int kMostTogether = 1024;
 
 constexpr const char* kDescription =
     "Compares kernels with their plain references and times them.\n"
@@ -52,6 +53,7 @@ struct Options {
   std::map<std::string, std::vector<int>> sizes;  // by parameter
   int threads = 0;
   double seconds = 1;
+  int together = 1;
   bool list = false;
   bool check_only = false;
   bool json = false;
@@ -121,6 +123,11 @@ void declare_options(CLI::App& app, Options& options) {
   app.add_option("--seconds", options.seconds, "Time each shape for at least so long (default 1)")
       ->type_name("S")
       ->check(in_range(0.0, kMostSeconds));
+  app.add_option("--together", options.together,
+                 "Calls in one evaluation, each with its own inputs, as the layers of a model are "
+                 "(default 1)")
+      ->type_name("N")
+      ->check(in_range(1, kMostTogether));
   app.add_flag("--check-only", options.check_only, "Compare, and time nothing");
   app.add_flag("--json", options.json, "One JSON document on stdout, the table on stderr");
   for (const auto& [parameter, users] : parameter_users()) {
@@ -212,11 +219,25 @@ Result compare(const Case& c, const Problem& problem) {
   return result;
 }
 
-Timing time_calls(const Problem& problem, double seconds, CacheSweeper& caches) {
-  const auto call = [&] { mlx::core::eval(problem.run()); };
+// Per call, of `together` calls in one evaluation, each with inputs of its own.
+Timing time_calls(const Case& c, const Problem& problem, const Options& options,
+                  CacheSweeper& caches) {
+  std::vector<Problem> problems = {problem};
+  while (std::ssize(problems) < options.together) problems.push_back(c.op->make(c));
+  const auto call = [&] {
+    Arrays results;
+    for (const Problem& one : problems) {
+      const Arrays arrays = one.run();
+      results.insert(results.end(), arrays.begin(), arrays.end());
+    }
+    mlx::core::eval(results);
+  };
   call();
-  return repeat(
-      seconds, kLeastRepeats, [&] { caches.sweep(); }, call);
+  Timing timing = repeat(
+      options.seconds, kLeastRepeats, [&] { caches.sweep(); }, call);
+  timing.best /= options.together;
+  timing.median /= options.together;
+  return timing;
 }
 
 std::vector<Result> measure(const Options& options, const MachineLimit* limit, std::FILE* table) {
@@ -238,7 +259,7 @@ std::vector<Result> measure(const Options& options, const MachineLimit* limit, s
         const Problem problem = op->make(c);
         Result result = compare(c, problem);
         const bool timed = result.passed && !options.check_only;
-        if (timed) result.timing = time_calls(problem, options.seconds, caches);
+        if (timed) result.timing = time_calls(c, problem, options, caches);
         finish(std::move(result));
       }
     }
