@@ -122,12 +122,14 @@ bool MachineLimit::is_compute_bound(double flops, double bytes) const {
 }
 
 MachineLimit measure_machine_limit() {
-  cpu::configure();
   MachineLimit limit;
-  limit.threads = omp_get_max_threads();
-  limit.f32_flops = matmul_flops(Type::f32);
-  limit.bf16_flops = matmul_flops(Type::bf16);
-  measure_memory(limit);
+  cpu::on_passing_thread([&] {
+    cpu::configure();
+    limit.threads = omp_get_max_threads();
+    limit.f32_flops = matmul_flops(Type::f32);
+    limit.bf16_flops = matmul_flops(Type::bf16);
+    measure_memory(limit);
+  });
   return limit;
 }
 

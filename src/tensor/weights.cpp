@@ -335,13 +335,15 @@ LinearWeight Weights::get_linear(const std::string& name, int64_t out, int64_t i
 }
 
 void Weights::check_values() const {
-  for (const auto& [name, e] : entries_) {
-    if (!is_floating(e.tensor->type)) continue;
-    const std::string problem = find_bad_value(e.tensor->type, e.file->data(*e.tensor));
-    if (problem.empty()) continue;
-    throw IoError{{"weights_damaged", name, locate(name) + " holds " + problem,
-                   "the file is damaged; fetch the model again"}};
-  }
+  cpu::on_passing_thread([this] {
+    for (const auto& [name, e] : entries_) {
+      if (!is_floating(e.tensor->type)) continue;
+      const std::string problem = find_bad_value(e.tensor->type, e.file->data(*e.tensor));
+      if (problem.empty()) continue;
+      throw IoError{{"weights_damaged", name, locate(name) + " holds " + problem,
+                     "the file is damaged; fetch the model again"}};
+    }
+  });
 }
 
 void Weights::check_all_used(const std::vector<std::string>& prefixes) const {

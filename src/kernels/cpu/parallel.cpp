@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <exception>
+#include <future>
 #include <hwy/highway.h>
 #include <mutex>
 #include <omp.h>
@@ -96,6 +97,10 @@ void parallel_tasks(int64_t count, int64_t grain, const std::function<void(int64
   parallel_for(std::max<int64_t>(1, threads), 1, [&](int64_t, int64_t) {
     for (int64_t task = next++; task < count; task = next++) body(task);
   });
+}
+
+void on_passing_thread(const std::function<void()>& body) {
+  std::async(std::launch::async, body).get();
 }
 
 }  // namespace mere::cpu

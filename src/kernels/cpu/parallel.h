@@ -30,4 +30,10 @@ void parallel_for(int64_t count, int64_t grain,
 // Otherwise like parallel_for.
 void parallel_tasks(int64_t count, int64_t grain, const std::function<void(int64_t task)>& body);
 
+// Runs body on a thread that ends with it, and throws what it throws. For loops outside the
+// engine's thread: OpenMP keeps threads for every thread that ran a loop, and once there are more
+// of them than processors it hardly lets them spin, which makes each short loop of the engine 60 us
+// longer.
+void on_passing_thread(const std::function<void()>& body);
+
 }  // namespace mere::cpu
