@@ -39,8 +39,8 @@ void initialize_engine() {
   std::call_once(once, [] {
     // MLX fuses graphs on the CPU by running a C++ compiler on the user's machine.
     mx::disable_compile();
-    // Buffers are reused inside a run; a larger cache only raises the peak.
-    mx::set_cache_limit(size_t{256} << 20);
+    // A larger cache only raises the peak (docs/perf/log.md).
+    mx::set_cache_limit(size_t{16} << 20);
   });
 }
 
