@@ -164,6 +164,7 @@ ValidateReport validate_images(const ValidateRequest& request, Progress& progres
   }
   set_precision(request.precision);
   ValidateReport report;
+  report.compute_type = compute_type();
   if (request.cases) {
     run_cases(request, *family, progress, report);
   } else {
@@ -179,7 +180,10 @@ ValidateReport validate_images(const ValidateRequest& request, Progress& progres
       }
     }
   }
-  report.passed = !report.cases.empty() && std::ranges::all_of(report.cases, &CaseCheck::passed);
+  report.passed = std::ranges::any_of(report.cases, &CaseCheck::passed) &&
+                  std::ranges::none_of(report.cases, [](const CaseCheck& check) {
+                    return check.judged && !check.passed;
+                  });
   return report;
 }
 

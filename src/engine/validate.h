@@ -25,7 +25,8 @@ struct ValidateRequest {
 struct ValidateReport {
   std::vector<CaseCheck> cases;
   std::vector<std::string> not_cases;  // files of the folder that are no cases, e.g. listings
-  bool passed = false;                 // at least one case ran and none failed
+  bool passed = false;                 // at least one case passed and none failed
+  std::string compute_type{};          // of the products: "float32", "bfloat16" or "int16"
 };
 
 // UsageError when the family, test or folder is unknown.

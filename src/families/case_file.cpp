@@ -1,9 +1,12 @@
 #include "families/case_file.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <string_view>
 
 #include "core/error.h"
+#include "kernels/precision.h"
 
 namespace mere {
 namespace {
@@ -82,7 +85,7 @@ Array CaseFile::input(const std::string& name) {
 void CaseFile::output(const std::string& name, const CaseTensor& actual, double tolerance) {
   if (!has(name) || inputs_.contains(name)) return;
   outputs_.insert(name);
-  check_.tensors.push_back(compare_tensors(name, actual, read(name), tolerance));
+  compare(name, name, actual, tolerance);
 }
 
 void CaseFile::output(const std::string& name, const Array& actual, double tolerance) {
@@ -91,7 +94,22 @@ void CaseFile::output(const std::string& name, const Array& actual, double toler
 
 void CaseFile::output_as(const std::string& label, const std::string& name, const Array& actual) {
   if (!has(name)) return;
-  check_.tensors.push_back(compare_tensors(label, case_tensor(actual), read(name), kCaseTolerance));
+  compare(label, name, case_tensor(actual), kCaseTolerance);
+}
+
+void CaseFile::compare(const std::string& label, const std::string& name, const CaseTensor& actual,
+                       double tolerance) {
+  const CaseTensor expected = read(name);
+  TensorCheck check = compare_tensors(label, actual, expected, tolerance);
+  const bool exact = std::string_view(compute_type()) == "float32";
+  if (!check.passed && check.problem.empty() && !exact && std::isfinite(check.rel_l2)) {
+    if (name == "image") {
+      check = compare_tensors(label, actual, expected, kReducedTolerance);
+    } else {
+      check.judged = false;
+    }
+  }
+  check_.tensors.push_back(std::move(check));
 }
 
 CaseCheck CaseFile::finish() {
@@ -100,8 +118,12 @@ CaseCheck CaseFile::finish() {
     check_.tensors.push_back({.name = printable(name), .problem = "nothing computes this tensor"});
   }
   if (outputs_.empty()) check_.problem = "the case holds no expected tensor";
-  check_.passed =
-      check_.problem.empty() && std::ranges::all_of(check_.tensors, &TensorCheck::passed);
+  const auto failed = [](const TensorCheck& t) { return t.judged && !t.passed; };
+  const auto is_open = [](const TensorCheck& t) { return !t.judged; };
+  const bool good = check_.problem.empty() && std::ranges::none_of(check_.tensors, failed);
+  check_.judged =
+      !good || outputs_.contains("image") || std::ranges::none_of(check_.tensors, is_open);
+  check_.passed = good && check_.judged;
   return std::move(check_);
 }
 

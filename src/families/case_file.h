@@ -18,6 +18,8 @@
 namespace mere {
 
 inline constexpr double kCaseTolerance = 1e-4;  // relative and absolute, float32 compute
+// Of pictures when products run in a smaller type; other tensors are then only shown.
+inline constexpr double kReducedTolerance = 2e-2;
 
 class CaseFile {
  public:
@@ -44,6 +46,8 @@ class CaseFile {
 
  private:
   CaseTensor read(const std::string& name) const;
+  void compare(const std::string& label, const std::string& name, const CaseTensor& actual,
+               double tolerance);
 
   SafetensorsFile file_;
   Json parameters_;

@@ -135,6 +135,7 @@ struct TensorCheck {
   double max_abs = 0;  // largest absolute error
   double rel_l2 = 0;   // L2 norm of the error over that of the expected values
   bool passed = false;
+  bool judged = true;     // false: only shown, neither passed nor failed
   std::string problem{};  // why not, when it is not a matter of numbers
 };
 
@@ -142,6 +143,7 @@ struct CaseCheck {
   std::string file{};  // name of the case file
   std::string kind{};  // stage: "transformer", "vae", "pipeline", ...
   bool passed = false;
+  bool judged = true;     // false: nothing failed, but nothing that decides was compared
   std::string problem{};  // an error that ended the case
   std::vector<TensorCheck> tensors{};
 };

@@ -11,7 +11,7 @@ namespace {
 
 namespace mx = mlx::core;
 
-constexpr size_t kLeast = size_t{1} << 20;   // smaller ones are cheap to take anew
+constexpr size_t kLeast = size_t{1} << 20;  // smaller ones are cheap to take anew
 constexpr size_t kMost = size_t{16} << 20;  // of all that is kept
 
 // Touching a large buffer page by page can cost more than the kernel that fills it. Only the whole
