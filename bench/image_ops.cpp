@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <optional>
+#include <stdexcept>
 
 #include "arrays.h"
 #include "problems.h"
@@ -212,6 +213,9 @@ Problem pixel_shuffle_problem(const Case& c) {
   const int height = c["height"];
   const int width = c["width"];
   const int channels = c["channels"];
+  if (height % factor != 0 || width % factor != 0) {
+    throw std::invalid_argument("[pixel_shuffle] the factor does not fit the shape");
+  }
   const mx::array packed =
       evaluated(random_array({1, height / factor, width / factor, channels * factor * factor}, 1));
   Problem problem;

@@ -1,6 +1,7 @@
 // mere-bench: compares kernels with their plain references, then times them.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -15,6 +16,7 @@
 #include "report.h"
 
 #include "core/error.h"
+#include "core/system.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/precision.h"
 
@@ -222,6 +224,9 @@ Result compare(const Case& c, const Problem& problem) {
 // Per call, of `together` calls in one evaluation, each with inputs of its own.
 Timing time_calls(const Case& c, const Problem& problem, const Options& options,
                   CacheSweeper& caches) {
+  if (problem.bytes * options.together > static_cast<double>(available_memory_bytes()) / 2) {
+    refuse("--together", "so many calls do not fit in memory");
+  }
   std::vector<Problem> problems = {problem};
   while (std::ssize(problems) < options.together) problems.push_back(c.op->make(c));
   const auto call = [&] {
@@ -290,6 +295,7 @@ int run(const Options& options) {
     return 0;
   }
   chosen_ops(options);  // mistakes before anything is measured
+  if (std::isnan(options.seconds)) refuse("--seconds", "not a number");
   if (options.threads > 0) {
     ::setenv("MERERUN_THREADS", std::to_string(options.threads).c_str(), 1);
   }
@@ -306,6 +312,10 @@ int run(const Options& options) {
   print_heading(table);
   const std::vector<Result> results = measure(options, limit, table);
   if (options.json) print_json(stdout, results, limit);
+  if (std::fflush(stdout) != 0) {
+    std::fprintf(stderr, "mere-bench: error: cannot write the results\n");
+    return 1;
+  }
   if (limit != nullptr) warn_when_limits_changed(*limit);
   const auto failed = std::ranges::count_if(results, [](const Result& r) { return !r.passed; });
   if (failed == 0) return 0;

@@ -3,24 +3,34 @@
 #include <exception>
 #include <new>
 #include <signal.h>
+#include <string_view>
 #include <unistd.h>
 
 #include "cli/app.h"
 
 namespace {
 
+std::string_view environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
 // OpenMP's threads spin for milliseconds while they wait unless told otherwise before the program
 // is loaded, which on a busy machine steals the time of the thread that everybody waits for: with
 // the processors otherwise loaded a run took three times as long. Some 30 us bridge the gaps
 // between short loops and cost nothing then. Starting again with the setting costs 12 ms, so short
 // commands are left alone.
+// A setting of the user's that OpenMP takes stays.
 void spin_briefly(int argc, char** argv) {
   const bool may_compute = argc > 3;
-  if (!may_compute || std::getenv("OMP_WAIT_POLICY") != nullptr ||
-      std::getenv("GOMP_SPINCOUNT") != nullptr) {
-    return;
-  }
-  if (::setenv("GOMP_SPINCOUNT", "2000", 0) == 0) ::execv("/proc/self/exe", argv);
+  const std::string_view policy = environment("OMP_WAIT_POLICY");
+  const std::string_view spins = environment("GOMP_SPINCOUNT");
+  const bool chosen = policy == "active" || policy == "ACTIVE" || policy == "passive" ||
+                      policy == "PASSIVE" || spins.starts_with("inf") || spins.starts_with("INF") ||
+                      spins.find_first_of("123456789") == 0 || spins == "0";
+  if (!may_compute || chosen) return;
+  ::unsetenv("OMP_WAIT_POLICY");
+  if (::setenv("GOMP_SPINCOUNT", "2000", 1) == 0) ::execv("/proc/self/exe", argv);
   // Still here: the run goes on as it is.
 }
 

@@ -213,8 +213,13 @@ std::string sha256_hex(std::string_view bytes) {
 std::string sha256_file(const fs::path& path) {
   const MappedFile file(path);
   const DigestContext ctx = start_sha256();
+  constexpr size_t kPiece = size_t{16} << 20;
   const auto bytes = file.bytes();
-  EVP_DigestUpdate(ctx.get(), bytes.data(), bytes.size());
+  for (size_t at = 0; at < bytes.size(); at += kPiece) {
+    const auto piece = bytes.subspan(at, std::min(kPiece, bytes.size() - at));
+    EVP_DigestUpdate(ctx.get(), piece.data(), piece.size());
+    file.release_pages();  // a model is larger than what this may take
+  }
   return finish_hex(ctx.get());
 }
 

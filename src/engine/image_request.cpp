@@ -460,12 +460,14 @@ void Resolver::check_memory() {
   const ImageModelInfo& info = out_.info;
   if (!info.activation_bytes) return;
   const int64_t limit = request_.memory_limit_bytes.value_or(available_memory_bytes());
-  const auto references = static_cast<int>(out_.job.references.size());
-  const bool guided = info.guidance_has_effect && out_.job.guidance > 1;
+  ImageExtent extent{.size = out_.job.size,
+                     .references = static_cast<int>(out_.job.references.size()),
+                     .guided = info.guidance_has_effect && out_.job.guidance > 1,
+                     .text_tokens = out_.job.max_sequence_length};
   const int64_t weights = std::max<int64_t>(0, info.weight_bytes);
   const auto needed = [&](ImageSize size) {
-    return saturating_add(weights,
-                          std::max<int64_t>(0, info.activation_bytes(size, references, guided)));
+    extent.size = size;
+    return saturating_add(weights, std::max<int64_t>(0, info.activation_bytes(extent)));
   };
   const ImageSize size = out_.job.size;
   if (needed(size) <= limit) return;
@@ -480,11 +482,17 @@ void Resolver::check_memory() {
     hint = size_text(smaller) + " would fit";
     break;
   }
-  if (!request_.memory_limit_bytes) hint += "; --memory-limit overrides the estimate";
+  hint += request_.memory_limit_bytes ? "; or raise --memory-limit"
+                                      : "; --memory-limit overrides the estimate";
+  // Numbers that are told apart by the bytes only.
+  const bool close = human_bytes(needed(size)) == human_bytes(limit);
+  const auto text = [&](int64_t bytes) {
+    return close ? std::to_string(bytes) + " bytes" : human_bytes(bytes);
+  };
   throw ResourceError{{"memory", request_.memory_limit_bytes ? "--memory-limit" : "--width",
                        "a " + size_text(size) + " picture with " + model_text() + " needs about " +
-                           human_bytes(needed(size)) + " of memory (" + human_bytes(weights) +
-                           " of them weights), more than the " + human_bytes(limit) +
+                           text(needed(size)) + " of memory (" + human_bytes(weights) +
+                           " of them weights), more than the " + text(limit) +
                            (request_.memory_limit_bytes ? " of --memory-limit" : " available"),
                        hint}};
 }

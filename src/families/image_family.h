@@ -40,6 +40,14 @@ std::vector<ImageSize> nearest_legal_sizes(const SizeRule& rule, ImageSize size)
 
 enum class OptionUse { kUsed, kIgnored, kRefused };
 
+// What the memory of one picture depends on.
+struct ImageExtent {
+  ImageSize size;
+  int references = 0;
+  bool guided = false;  // two passes a step
+  int text_tokens = 512;
+};
+
 // A model's answers before any weight is read.
 struct ImageModelInfo {
   SizeRule sizes;
@@ -58,8 +66,8 @@ struct ImageModelInfo {
   int max_loras = 0;
   OptionUse sigmas = OptionUse::kRefused;
   OptionUse sigma_shift = OptionUse::kRefused;
-  // Bytes of memory one picture of `size` needs beyond the mapped weights.
-  std::function<int64_t(ImageSize size, int references, bool guided)> activation_bytes;
+  // Bytes of memory one picture needs beyond the mapped weights.
+  std::function<int64_t(const ImageExtent& picture)> activation_bytes;
   int64_t weight_bytes = 0;  // of all components on disk
 };
 

@@ -253,6 +253,11 @@ class TileSteps {
   void next() {
     if (progress_ != nullptr) progress_->report(Stage::kDecoding, step_++, total_);
   }
+  // Computes what a step gave, so that it can be cancelled before the next one.
+  void computed(const Array& x) const {
+    mx::eval(x);
+    if (progress_ != nullptr) progress_->check_cancelled();
+  }
   // Computes the picture.
   Array finish(Array picture) {
     if (progress_ == nullptr) return picture;
@@ -300,12 +305,16 @@ class Decoder {
     tap(taps, "dec_conv_in", x);
     x = mid_block_(x);
     tap(taps, "dec_mid", x);
+    steps.computed(x);
     const size_t whole = up_blocks_.size() - plan.tile_rows.size();
     for (size_t i = 0; i < whole; ++i) {
-      for (const ResnetBlock& resnet : up_blocks_[i].resnets) x = resnet(x);
+      for (const ResnetBlock& resnet : up_blocks_[i].resnets) {
+        x = resnet(x);
+        steps.computed(x);
+      }
       if (i + 1 < whole) x = (*up_blocks_[i].resample)(x, {.upsample = true});
       tap(taps, "dec_up" + std::to_string(i), x);
-      mx::eval(x);
+      steps.computed(x);
     }
     if (plan.tile_rows.empty()) {
       return steps.finish(conv_out_(x, {.norm = conv_norm_out_.before_conv()}));

@@ -73,8 +73,10 @@ void reset_fake_family() {
   info.sigmas = OptionUse::kUsed;
   info.sigma_shift = OptionUse::kUsed;
   info.weight_bytes = 1'000'000;
-  info.activation_bytes = [](ImageSize size, int references, bool guided) {
-    return size.width * size.height * 100 * (1 + references) * (guided ? 2 : 1);
+  info.activation_bytes = [](const ImageExtent& picture) {
+    return picture.size.width * picture.size.height * 100 * (1 + picture.references) *
+               (picture.guided ? 2 : 1) +
+           10'000 * std::max(0, picture.text_tokens - 512);
   };
 }
 

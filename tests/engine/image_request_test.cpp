@@ -159,8 +159,28 @@ TEST_F(ImageRequestTest, EstimatesMemoryBeforeReadingWeights) {
   EXPECT_EQ(resolve().job.memory_limit_bytes, 110'000'000);
 }
 
+TEST_F(ImageRequestTest, MemoryCountsTheTokensOfTheText) {
+  request.width = 256;
+  request.height = 256;
+  request.memory_limit_bytes = 20'000'000;
+  EXPECT_NO_THROW(resolve());
+  request.max_sequence_length = 4096;
+  EXPECT_EQ(error().code, "memory");
+}
+
+TEST_F(ImageRequestTest, MemoryThatIsShortByLittleIsToldInBytes) {
+  request.width = 1024;
+  request.height = 1024;
+  request.cfg_scale = 1;
+  request.memory_limit_bytes = 105'857'599;
+  const ErrorInfo info = error();
+  EXPECT_NE(info.message.find("105857600 bytes"), std::string::npos) << info.message;
+  EXPECT_NE(info.message.find("105857599 bytes"), std::string::npos) << info.message;
+  EXPECT_NE(info.hint.find("raise --memory-limit"), std::string::npos) << info.hint;
+}
+
 TEST_F(ImageRequestTest, MemoryEstimatesThatOverflowAreRefused) {
-  fake_family().info.activation_bytes = [](ImageSize, int, bool) {
+  fake_family().info.activation_bytes = [](const ImageExtent&) {
     return std::numeric_limits<int64_t>::max();
   };
   EXPECT_EQ(error().code, "memory");

@@ -43,19 +43,34 @@ class Stopwatch {
 
 constexpr int64_t kFixedBytes = int64_t{64} << 20;  // beside weights and activations
 
+// What convolutions pack beside the arrays that a plan counts.
+constexpr int64_t with_margin(int64_t plan_bytes) { return plan_bytes + plan_bytes / 12; }
+
 // With the picture decoded in the smallest tiles.
-int64_t activation_bytes(const Config& config, ImageSize size, int references, bool guided) {
+int64_t activation_bytes(const Config& config, const ImageExtent& picture) {
   const TransformerConfig& t = config.transformer;
-  // A reference has at most 1024 x 1024 pixels; text the usual 512 tokens.
+  const Qwen3Config& q = config.text_encoder;
+  const ImageSize size = picture.size;
+  const int64_t passes = picture.guided ? 2 : 1;
+  const auto bytes = [](int64_t floats) { return floats * static_cast<int64_t>(sizeof(float)); };
+  // A reference has at most 1024 x 1024 pixels.
   const int64_t image_tokens = size.width * size.height / (kPatchPixels * kPatchPixels);
-  const int64_t tokens = image_tokens + 512 + references * 4096;
+  const int64_t tokens = image_tokens + picture.text_tokens + picture.references * 4096;
   // The widest place is a single block: its projection, the joined attention and MLP output, and
   // the normed input beside the residual.
   const int64_t per_token = 2 * (3 * t.hidden() + 2 * t.mlp_hidden()) + 6 * t.hidden();
-  const int64_t transformer =
-      tokens * per_token * (guided ? 2 : 1) * static_cast<int64_t>(sizeof(float));
-  const int64_t decoder = AutoencoderKlFlux2::plan(config.vae, size.width, size.height, 0).bytes;
-  return kFixedBytes + std::max(transformer, decoder);
+  // Beside it the states of the text: joined, embedded, and their packed copy.
+  const int64_t states = 3 * t.joint_attention_dim * picture.text_tokens;
+  const int64_t transformer = bytes(tokens * per_token + states) * passes;
+  // The residual, queries, keys, values and their rotated copies, gate, up and their product; and
+  // the states that are kept.
+  const int64_t of_heads = q.head_dim * (q.num_attention_heads + q.num_key_value_heads);
+  const auto kept = static_cast<int64_t>(config.text_encoder_out_layers.size()) * q.hidden_size;
+  const int64_t text = bytes(picture.text_tokens * (3 * q.hidden_size + 3 * of_heads +
+                                                    3 * q.intermediate_size + 2 * kept * passes));
+  const int64_t decoder =
+      with_margin(AutoencoderKlFlux2::plan(config.vae, size.width, size.height, 0).bytes);
+  return kFixedBytes + std::max({transformer, text, decoder});
 }
 
 int64_t weight_bytes(const ModelRoot& root) {
@@ -97,11 +112,12 @@ DecodePlan choose_decode_plan(const Config& config, const ModelRoot& root, const
   };
   const int64_t others = weight_bytes(root) + kFixedBytes;
   const int64_t limit = memory_limit(job);
-  DecodePlan chosen = plan(std::max<int64_t>(0, limit - others));
+  const int64_t room = std::max<int64_t>(0, limit - others);
+  DecodePlan chosen = plan(room - room / 13);  // with_margin() gives the room again
   if (!chosen.tile_rows.empty()) {
     const DecodePlan whole = plan(std::numeric_limits<int64_t>::max());
     progress.note("decoding in tiles: the picture as a whole needs " +
-                  human_bytes(whole.bytes + others) + " of memory, the limit is " +
+                  human_bytes(with_margin(whole.bytes) + others) + " of memory, the limit is " +
                   human_bytes(limit));
   }
   return chosen;
@@ -109,11 +125,14 @@ DecodePlan choose_decode_plan(const Config& config, const ModelRoot& root, const
 
 // Both passes at once where memory is plenty: a machine of 24 GiB and more whose free memory covers
 // the doubled activations twice.
-bool use_batched_guidance(const Config& config, ImageSize size, const ImageJob& job) {
+bool use_batched_guidance(const Config& config, const ImageJob& job) {
   const std::string policy = guidance_policy();
   if (!policy.empty()) return policy == "batched";
   return physical_memory_bytes() >= kBatchedGuidanceMemory &&
-         2 * activation_bytes(config, size, static_cast<int>(job.references.size()), true) <
+         2 * activation_bytes(config, {.size = job.size,
+                                       .references = static_cast<int>(job.references.size()),
+                                       .guided = true,
+                                       .text_tokens = job.max_sequence_length}) <
              memory_limit(job);
 }
 
@@ -155,7 +174,7 @@ class Model : public ImageModel {
     request.grid = grid;
     request.schedule = klein_schedule(grid.tokens(), job.steps, job.sigma_shift, job.sigmas);
     request.batched_guidance =
-        request.negative_prompt && use_batched_guidance(pipeline_.config(), size, job);
+        request.negative_prompt && use_batched_guidance(pipeline_.config(), job);
     run.cfg_mode = !request.negative_prompt   ? "none"
                    : request.batched_guidance ? "batched"
                                               : "serial";
@@ -276,8 +295,8 @@ class Family : public ImageFamily {
     info.max_loras = kMaxLoras;
     info.sigmas = OptionUse::kUsed;
     info.sigma_shift = OptionUse::kUsed;
-    info.activation_bytes = [config](ImageSize size, int references, bool guided) {
-      return activation_bytes(config, size, references, guided);
+    info.activation_bytes = [config](const ImageExtent& picture) {
+      return activation_bytes(config, picture);
     };
     info.weight_bytes = weight_bytes(root);
     return info;
