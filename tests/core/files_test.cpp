@@ -186,6 +186,10 @@ TEST_F(Files, Sha256) {
   EXPECT_EQ(sha256_file(folder_ / "file"), kAbc);
   write(folder_ / "file", "");
   EXPECT_EQ(sha256_file(folder_ / "file"), kEmpty);
+  std::string large((size_t{33} << 20) + 1, 'x');  // more than is read at once
+  large.back() = 'y';
+  write_file_atomic(folder_ / "file", large);
+  EXPECT_EQ(sha256_file(folder_ / "file"), sha256_hex(large));
 }
 
 }  // namespace
