@@ -2,6 +2,7 @@
 """Make the checkpoint "klein-slice": FLUX.2 Klein 4B cut short, with random weights.
 
     python3 bench/klein_slice.py FOLDER        needs numpy; 2.3 GB, and 1.3 GB more for the peers
+    python3 bench/klein_slice.py --full --no-peers FOLDER    nothing cut: 16 GB, and 24 GB of memory
 
 The widths are those of the publication, so that one step costs what a step costs there, block for
 block: hidden 3072, 24 heads of 128, MLP 9216, 1 double and 2 single blocks (published: 5 and 20),
@@ -455,7 +456,13 @@ def main():
     )
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--no-peers", action="store_true", help="leave out FOLDER/peers")
+    parser.add_argument("--full", action="store_true", help="the sizes of the publication")
     arguments = parser.parse_args()
+    if arguments.full:
+        global DOUBLE_BLOCKS, SINGLE_BLOCKS, TEXT_HIDDEN, TEXT_MLP, CONTEXT
+        DOUBLE_BLOCKS, SINGLE_BLOCKS = 5, 20
+        TEXT_HIDDEN, TEXT_MLP = 2560, 9728
+        CONTEXT = 3 * TEXT_HIDDEN
     folder = arguments.folder
     write_tokenizer(folder / "tokenizer")
     save(folder / "text_encoder/model.safetensors", text_encoder())

@@ -324,12 +324,6 @@ int run(const Options& options) {
   return 1;
 }
 
-// As mere.run does (cli/main.cpp): OpenMP reads this when it is loaded.
-void spin_briefly(char** argv) {
-  if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
-  if (::setenv("GOMP_SPINCOUNT", "2000", 0) == 0) ::execv("/proc/self/exe", argv);
-}
-
 int fail(const char* what, int status) {
   std::fprintf(stderr, "mere-bench: error: %s\n", what);
   return status;
@@ -341,7 +335,7 @@ int fail(const char* what, int status) {
 int main(int argc, char** argv) {
   using namespace mere::bench;
   constexpr int kUsage = 64;
-  spin_briefly(argv);
+  mere::restart_to_spin_briefly(argv);
   try {
     Options options;
     CLI::App app(kDescription, "mere-bench");

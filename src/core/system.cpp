@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -125,6 +126,22 @@ int64_t peak_rss_bytes() {
 
 int64_t physical_memory_bytes() {
   return int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGE_SIZE);
+}
+
+void restart_to_spin_briefly(char** argv) {
+  const auto value = [](const char* name) {
+    const char* text = std::getenv(name);
+    std::string lower = text == nullptr ? "" : text;
+    std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+    return lower;
+  };
+  const std::string policy = value("OMP_WAIT_POLICY");
+  const std::string spins = value("GOMP_SPINCOUNT");
+  const bool number = !spins.empty() && std::isdigit(static_cast<unsigned char>(spins[0])) != 0;
+  // What the library does not take is no choice.
+  if (policy == "active" || policy == "passive" || number || spins.starts_with("infinit")) return;
+  ::unsetenv("OMP_WAIT_POLICY");
+  if (::setenv("GOMP_SPINCOUNT", "2000", 1) == 0) ::execv("/proc/self/exe", argv);
 }
 
 std::string human_bytes(int64_t bytes) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numbers>
 #include <stdexcept>
+#include <string>
 
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/parallel.h"
@@ -25,7 +26,8 @@ void for_each_row(int64_t rows, int64_t width, const Body& body) {
   });
 }
 
-// The definition, in MLX operations.
+}  // namespace
+
 mx::array compose_gelu(const mx::array& x, Gelu form) {
   const auto half = mx::array(0.5F);
   const auto one = mx::array(1.0F);
@@ -35,8 +37,6 @@ mx::array compose_gelu(const mx::array& x, Gelu form) {
   const auto cubic = x + mx::array(0.044715F) * mx::square(x) * x;
   return half * x * (one + mx::tanh(mx::array(0.797884561F) * cubic));  // sqrt(2 / pi)
 }
-
-}  // namespace
 
 mx::array silu(const mx::array& x) {
   require_float32("silu", {x});
@@ -120,12 +120,18 @@ mx::array geglu(const mx::array& x, Gelu form, GateHalf gate) {
       });
 }
 
-mx::array gated_residual(const mx::array& residual, const mx::array& gate, const mx::array& x) {
-  require_float32("gated_residual", {residual, gate, x});
-  if (x.ndim() != 3 || residual.shape() != x.shape() || gate.ndim() != 3 || gate.shape(1) != 1 ||
-      gate.shape(2) != x.shape(2) || (gate.shape(0) != 1 && gate.shape(0) != x.shape(0))) {
-    throw std::invalid_argument("[gated_residual] shapes do not match");
+void require_gate(const char* name, const mx::array& residual, const mx::array& gate,
+                  const mx::Shape& shape) {
+  require_float32(name, {residual, gate});
+  if (shape.size() != 3 || residual.shape() != shape || gate.ndim() != 3 || gate.shape(1) != 1 ||
+      gate.shape(2) != shape[2] || (gate.shape(0) != 1 && gate.shape(0) != shape[0])) {
+    throw std::invalid_argument("[" + std::string(name) + "] shapes do not match");
   }
+}
+
+mx::array gated_residual(const mx::array& residual, const mx::array& gate, const mx::array& x) {
+  require_float32("gated_residual", {x});
+  require_gate("gated_residual", residual, gate, x.shape());
   return cpu_op(
       "gated_residual", x.shape(), {residual, gate, x},
       [](const auto& in, auto& out) {

@@ -17,12 +17,19 @@ enum class Gelu {
 };
 
 mlx::core::array gelu(const mlx::core::array& x, Gelu form);
+// The same from MLX operations.
+mlx::core::array compose_gelu(const mlx::core::array& x, Gelu form);
 
 enum class GateHalf { kFirst, kSecond };
 
 // gelu(gate) * value for x [..., 2 C], read in place. Result [..., C]. The published layouts
 // differ: diffusers' GEGLU keeps the gate in the second half, where swiglu has it in the first.
 mlx::core::array geglu(const mlx::core::array& x, Gelu form, GateHalf gate);
+
+// std::invalid_argument unless residual [B, L, C] and gate [B, 1, C] or [1, 1, C] are float32 and
+// fit x of `shape`.
+void require_gate(const char* name, const mlx::core::array& residual, const mlx::core::array& gate,
+                  const mlx::core::Shape& shape);
 
 // residual + gate * x. x and residual [B, L, C], gate [B, 1, C] or [1, 1, C].
 mlx::core::array gated_residual(const mlx::core::array& residual, const mlx::core::array& gate,

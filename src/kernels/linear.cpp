@@ -1,11 +1,13 @@
 #include "kernels/linear.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "kernels/activation.h"
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/bf16_panels.h"
 #include "kernels/cpu/convert.h"
@@ -265,28 +267,81 @@ void multiply_affine_arrays(const Product& p, const LinearWeight& w, const mx::a
   }
 }
 
-// in: x, weight, then scales and biases when quantised, then the bias when there is one.
-void run_linear(const std::vector<mx::array>& in, const LinearWeight& w, bool has_bias,
-                mx::array& out) {
+// What linear() is given but for the arrays: these come back as inputs, in this order: x, weight,
+// scales and biases when quantised, bias, residual and gate when there are any.
+struct Description {
+  LinearWeight w;
+  bool has_bias;
+  bool has_gate;
+  Epilogue::Function function;
+
+  size_t bias_at() const { return w.quantized() ? 4 : 2; }
+  size_t residual_at() const { return bias_at() + (has_bias ? 1 : 0); }
+};
+
+using RowFunction = void (*)(const float* x, int64_t width, float* out);
+
+RowFunction row_function(Epilogue::Function function) {
+  switch (function) {
+    case Epilogue::kNone:
+      return nullptr;
+    case Epilogue::kSilu:
+      return &cpu::silu_row;
+    case Epilogue::kGeluErf:
+      return &cpu::gelu_erf_row;
+    case Epilogue::kGeluTanh:
+      return &cpu::gelu_tanh_row;
+  }
+  return nullptr;
+}
+
+// Turns a block of the product into a block of the result, row by row.
+class Finish {
+ public:
+  Finish(const std::vector<mx::array>& in, const Description& d, int64_t rows, float* y)
+      : function_(row_function(d.function)), out_(d.w.out), y_(y) {
+    if (d.has_bias) bias_.emplace(in[d.bias_at()]);
+    if (!d.has_gate) return;
+    residual_.emplace(in[d.residual_at()]);
+    gate_.emplace(in[d.residual_at() + 1]);
+    rows_per_gate_ = rows / gate_->count();
+  }
+
+  bool needed() const { return bias_ || function_ != nullptr || gate_; }
+
+  void operator()(int64_t row, int64_t rows, int64_t column, int64_t columns) const {
+    for (int64_t i = row; i < row + rows; ++i) {
+      float* y = y_ + i * out_ + column;
+      if (bias_) cpu::add_row(bias_->data() + column, columns, y);
+      if (function_ != nullptr) function_(y, columns, y);
+      if (!gate_) continue;
+      cpu::gated_residual_row(residual_->row(i) + column, gate_->row(i / rows_per_gate_) + column,
+                              y, columns, y);
+    }
+  }
+
+ private:
+  RowFunction function_;
+  int64_t out_;
+  float* y_;
+  int64_t rows_per_gate_ = 1;
+  std::optional<DenseData<float>> bias_;
+  std::optional<Rows<float>> residual_, gate_;
+};
+
+void run_linear(const std::vector<mx::array>& in, const Description& d, mx::array& out) {
   const Matrix<float> x(in[0]);
   Product product{.x = x.data(),
                   .x_stride = x.stride(),
-                  .rows = static_cast<int64_t>(in[0].size()) / w.in,
-                  .out = w.out,
-                  .in = w.in,
+                  .rows = static_cast<int64_t>(in[0].size()) / d.w.in,
+                  .out = d.w.out,
+                  .in = d.w.in,
                   .y = out.data<float>(),
                   .finish = {}};
-  std::optional<DenseData<float>> bias;
-  if (has_bias) {
-    bias.emplace(in.back());
-    product.finish = [&](int64_t row, int64_t rows, int64_t column, int64_t columns) {
-      for (int64_t i = row; i < row + rows; ++i) {
-        cpu::add_row(bias->data() + column, columns, product.y + i * w.out + column);
-      }
-    };
-  }
-  if (w.quantized()) {
-    multiply_affine_arrays(product, w, &in[1]);
+  const Finish finish(in, d, product.rows, product.y);
+  if (finish.needed()) product.finish = std::cref(finish);
+  if (d.w.quantized()) {
+    multiply_affine_arrays(product, d.w, &in[1]);
   } else {
     multiply_dense_array(product, in[1]);
   }
@@ -296,6 +351,34 @@ mx::array dense_matrix(const std::vector<mx::array>& in, const LinearWeight& w) 
   if (!w.quantized()) return mx::astype(in[1], mx::float32);
   return mx::dequantize(in[1], mx::astype(in[2], mx::float32), mx::astype(in[3], mx::float32),
                         w.group_size, w.bits);
+}
+
+// The same value from MLX operations.
+mx::array compose(const std::vector<mx::array>& in, const Description& d) {
+  mx::array y = mx::matmul(in[0], mx::transpose(dense_matrix(in, d.w)));
+  if (d.has_bias) y = y + in[d.bias_at()];
+  switch (d.function) {
+    case Epilogue::kNone:
+      break;
+    case Epilogue::kSilu:
+      y = y * mx::sigmoid(y);
+      break;
+    case Epilogue::kGeluErf:
+      y = compose_gelu(y, Gelu::kErf);
+      break;
+    case Epilogue::kGeluTanh:
+      y = compose_gelu(y, Gelu::kTanh);
+      break;
+  }
+  return d.has_gate ? in[d.residual_at()] + in[d.residual_at() + 1] * y : y;
+}
+
+void check_epilogue(const Epilogue& epilogue, const mx::Shape& shape) {
+  if (!epilogue.residual && !epilogue.gate) return;
+  if (!epilogue.residual || !epilogue.gate) {
+    throw std::invalid_argument("[linear] residual and gate go together");
+  }
+  require_gate("linear", *epilogue.residual, *epilogue.gate, shape);
 }
 
 void check_input(const mx::array& x, const LinearWeight& w, const std::optional<mx::array>& bias) {
@@ -347,30 +430,32 @@ LinearWeight dense_weight(mx::array weight) {
   return {std::move(weight), std::nullopt, std::nullopt, 0, 0, out, in};
 }
 
-mx::array linear(const mx::array& x, const LinearWeight& w, const std::optional<mx::array>& bias) {
+mx::array linear(const mx::array& x, const LinearWeight& w, const std::optional<mx::array>& bias,
+                 const Epilogue& epilogue) {
   require_weight("linear", w);
   check_input(x, w, bias);
   mx::Shape shape = x.shape();
   shape.back() = static_cast<int>(w.out);
+  check_epilogue(epilogue, shape);
   std::vector<mx::array> inputs = {x, w.weight};
   if (w.quantized()) {
     inputs.push_back(*w.scales);
     inputs.push_back(*w.biases);
   }
   if (bias) inputs.push_back(*bias);
-  // The closures keep only the description; the arrays come back as inputs.
-  const LinearWeight description{mx::array(0.0F), std::nullopt, std::nullopt, w.bits,
-                                 w.group_size,    w.out,        w.in};
-  const bool has_bias = bias.has_value();
+  if (epilogue.gate) {
+    inputs.push_back(*epilogue.residual);
+    inputs.push_back(*epilogue.gate);
+  }
+  const Description d{
+      {mx::array(0.0F), std::nullopt, std::nullopt, w.bits, w.group_size, w.out, w.in},
+      bias.has_value(),
+      epilogue.gate.has_value(),
+      epilogue.function};
   return cpu_op(
       "linear", shape, std::move(inputs),
-      [description, has_bias](const auto& in, auto& out) {
-        run_linear(in, description, has_bias, out);
-      },
-      [description, has_bias](const auto& in) {
-        auto y = mx::matmul(in[0], mx::transpose(dense_matrix(in, description)));
-        return std::vector{has_bias ? y + in.back() : y};
-      });
+      [d](const auto& in, auto& out) { run_linear(in, d, out); },
+      [d](const auto& in) { return std::vector{compose(in, d)}; });
 }
 
 }  // namespace mere

@@ -1,10 +1,12 @@
-// y = x W^T (+ bias), the matrix product of every model here.
+// y = residual + gate f(x W^T + bias), the matrix product of every model here.
 //
 //   Array y = linear(x, weight, bias);   // x [..., in], weight [out, in] -> y [..., out] float32
+//   Array z = linear(x, weight, bias, {.function = Epilogue::kSilu});
 //
 // The weight stays as it is stored: float32, float16, bfloat16, or MLX affine quantised. On the CPU
-// it is widened panel by panel into a small buffer that stays in cache (kernels/cpu/onednn.cpp), so
-// a mapped checkpoint is never copied whole. Accumulation is float32.
+// it is widened panel by panel into a small buffer that stays in cache (kernels/cpu/gemm.h), so a
+// mapped checkpoint is never copied whole. Accumulation is float32. All that follows the product is
+// done to each block of it while that is in cache.
 #pragma once
 
 #include <cstdint>
@@ -38,10 +40,20 @@ void require_weight(const char* name, const LinearWeight& weight);
 // A floating matrix [out, in] as a LinearWeight.
 LinearWeight dense_weight(mlx::core::array weight);
 
+// What follows a product. `residual` [B, L, out] and `gate` [B, 1, out] or [1, 1, out], both
+// float32 and given together, for x [B, L, in].
+struct Epilogue {
+  enum Function { kNone, kSilu, kGeluErf, kGeluTanh };
+  Function function = kNone;
+  std::optional<mlx::core::array> residual{};
+  std::optional<mlx::core::array> gate{};
+};
+
 // x [..., in] float32, bias [out] float32 or absent. Result [..., out] float32. Any strides: slices
 // of rows or columns of a wider array are read in place.
 // std::invalid_argument on a shape or type mismatch: a bug of the model code, not of the user.
 mlx::core::array linear(const mlx::core::array& x, const LinearWeight& weight,
-                        const std::optional<mlx::core::array>& bias = std::nullopt);
+                        const std::optional<mlx::core::array>& bias = std::nullopt,
+                        const Epilogue& epilogue = {});
 
 }  // namespace mere

@@ -1,5 +1,6 @@
 #include "nn/layers.h"
 
+#include "kernels/activation.h"
 #include "kernels/embedding.h"
 
 namespace mere {
@@ -25,6 +26,11 @@ Array Linear::operator()(const Array& x) const {
     y = mx::slice_update(y, mx::slice(y, start, stop) + change, start, stop);
   }
   return y;
+}
+
+Array Linear::gated_onto(const Array& residual, const Array& gate, const Array& x) const {
+  if (has_adapters()) return gated_residual(residual, gate, (*this)(x));
+  return linear(x, weight_, bias_, {.residual = residual, .gate = gate});
 }
 
 Array Linear::outputs(const Array& x, int64_t begin, int64_t end) const {

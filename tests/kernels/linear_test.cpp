@@ -5,6 +5,7 @@
 #include "arrays.h"
 #include "quantized.h"
 
+#include "kernels/activation.h"
 #include "kernels/precision.h"
 #include "kernels/ref/reference.h"
 
@@ -47,6 +48,35 @@ TEST_P(Linear, MatchesReferenceInEveryStoredType) {
     expect_close(linear(x, dense_weight(weight), to_array(bias, {out})), want_of(x, weight, bias),
                  kLimit, limit);
   }
+}
+
+// What follows the product, in every way a product is computed, against the separate operations.
+TEST(Linear, EpiloguesMatchSeparateOperations) {
+  const mx::array bias = random_array({70}, 201);
+  const mx::array gates = random_array({2, 1, 70}, 202);
+  for (const int length : {1, 3, 50}) {
+    const mx::array x = random_array({2, length, 192}, 203);
+    const mx::array residual = stored_swapped(random_array({2, length, 70}, 204), 0, 1);
+    const mx::array w = random_array({70, 192}, 205);
+    for (const LinearWeight& weight : {dense_weight(w), dense_weight(mx::astype(w, mx::bfloat16)),
+                                       random_quantized(70, 192, 4, 64, mx::bfloat16)}) {
+      const mx::array y = linear(x, weight, bias);
+      const auto check = [&](const Epilogue& epilogue, const mx::array& want) {
+        expect_close(linear(x, weight, bias, epilogue), values_of(want), 1e-6, 1e-6);
+      };
+      check({.function = Epilogue::kSilu}, silu(y));
+      check({.function = Epilogue::kGeluErf}, gelu(y, Gelu::kErf));
+      check({.function = Epilogue::kGeluTanh}, gelu(y, Gelu::kTanh));
+      check({.residual = residual, .gate = gates}, gated_residual(residual, gates, y));
+      const mx::array gate = mx::slice(gates, {1, 0, 0}, {2, 1, 70});
+      check({.function = Epilogue::kSilu, .residual = residual, .gate = gate},
+            gated_residual(residual, gate, silu(y)));
+    }
+  }
+  const mx::array x = random_array({1, 2, 192}, 206);
+  const LinearWeight weight = dense_weight(random_array({70, 192}, 207));
+  EXPECT_THROW(linear(x, weight, {}, {.gate = gates}), std::invalid_argument);
+  EXPECT_THROW(linear(x, weight, {}, {.residual = x, .gate = gates}), std::invalid_argument);
 }
 
 TEST(Linear, KeepsLeadingAxes) {
@@ -178,6 +208,15 @@ TEST(Linear, GradientsMatchDifferences) {
   expect_gradients(op, inputs, {0, 1, 2});
   expect_gradients(op, inputs, {1});
   expect_fallback_agrees(op, inputs);
+  const auto followed = [](const Arrays& in) {
+    return linear(in[0], dense_weight(in[1]), in[2],
+                  {.function = Epilogue::kGeluTanh, .residual = in[3], .gate = in[4]});
+  };
+  Arrays with_gate = inputs;
+  with_gate.push_back(random_array({2, 2, 3}, 125));
+  with_gate.push_back(random_array({2, 1, 3}, 126));
+  expect_gradients(followed, with_gate, {0, 1, 2, 3, 4});
+  expect_fallback_agrees(followed, with_gate);
   const mx::array half = mx::astype(inputs[1], mx::bfloat16);
   const auto half_op = [&](const Arrays& in) { return linear(in[0], dense_weight(half)); };
   expect_gradients(half_op, {inputs[0]}, {0});
