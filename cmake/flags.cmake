@@ -16,8 +16,9 @@ if(MERE_SANITIZE)
   endif()
 endif()
 # The kernels are compiled once per instruction set: AVX2, AVX-512, NEON and the plainest. Between
-# AVX2 and that one lie only processors of before 2013.
-target_compile_definitions(mere_flags INTERFACE "HWY_DISABLED_TARGETS=(HWY_SSE4|HWY_SSSE3)")
+# AVX2 and that one lie only processors of before 2013; SVE's vectors cannot be array elements.
+target_compile_definitions(mere_flags INTERFACE
+  "HWY_DISABLED_TARGETS=(HWY_SSE4|HWY_SSSE3|HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128)")
 if(MERE_FUZZ)
   target_compile_options(mere_flags INTERFACE -fsanitize=fuzzer-no-link)
   # The kernels are not fuzzed: the plainest is enough.
