@@ -460,12 +460,10 @@ void Resolver::check_memory() {
   const ImageModelInfo& info = out_.info;
   if (!info.activation_bytes) return;
   const int64_t limit = request_.memory_limit_bytes.value_or(available_memory_bytes());
-  ImageExtent extent{.size = out_.job.size,
-                     .references = static_cast<int>(out_.job.references.size()),
-                     .guided = info.guidance_has_effect && out_.job.guidance > 1,
-                     .text_tokens = out_.job.max_sequence_length};
+  const ImageExtent asked = extent_of(out_.job, info.guidance_has_effect && out_.job.guidance > 1);
   const int64_t weights = std::max<int64_t>(0, info.weight_bytes);
   const auto needed = [&](ImageSize size) {
+    ImageExtent extent = asked;
     extent.size = size;
     return saturating_add(weights, std::max<int64_t>(0, info.activation_bytes(extent)));
   };

@@ -50,6 +50,13 @@ std::vector<ImageSize> nearest_legal_sizes(const SizeRule& rule, ImageSize size)
   return candidates;
 }
 
+ImageExtent extent_of(const ImageJob& job, bool guided) {
+  return {.size = job.size,
+          .references = static_cast<int>(job.references.size()),
+          .guided = guided,
+          .text_tokens = job.max_sequence_length};
+}
+
 TensorCheck compare_tensors(const std::string& name, const CaseTensor& actual,
                             const CaseTensor& expected, double tolerance) {
   TensorCheck check{.name = name};

@@ -95,6 +95,9 @@ struct ImageJob {
   int64_t memory_limit_bytes = 0;  // for choices between speed and memory; 0: available memory
 };
 
+// The extent of every picture of a job.
+ImageExtent extent_of(const ImageJob& job, bool guided);
+
 struct LoraReport {
   std::string path;
   float scale = 1.0F;

@@ -26,8 +26,7 @@ void for_each_row(int64_t rows, int64_t width, const Body& body) {
   });
 }
 
-}  // namespace
-
+// The definition, in MLX operations.
 mx::array compose_gelu(const mx::array& x, Gelu form) {
   const auto half = mx::array(0.5F);
   const auto one = mx::array(1.0F);
@@ -37,6 +36,8 @@ mx::array compose_gelu(const mx::array& x, Gelu form) {
   const auto cubic = x + mx::array(0.044715F) * mx::square(x) * x;
   return half * x * (one + mx::tanh(mx::array(0.797884561F) * cubic));  // sqrt(2 / pi)
 }
+
+}  // namespace
 
 mx::array silu(const mx::array& x) {
   require_float32("silu", {x});

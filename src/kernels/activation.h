@@ -17,8 +17,6 @@ enum class Gelu {
 };
 
 mlx::core::array gelu(const mlx::core::array& x, Gelu form);
-// The same from MLX operations.
-mlx::core::array compose_gelu(const mlx::core::array& x, Gelu form);
 
 enum class GateHalf { kFirst, kSecond };
 

@@ -253,9 +253,9 @@ void multiply_affine_arrays(const Product& p, const LinearWeight& w, const mx::a
                                  .stride = codes.stride(),
                                  .scales = scales.stored(),
                                  .biases = biases.stored()};
-  const bool usual_group = w.group_size == 32 || w.group_size == 64 || w.group_size == 128;
-  const bool int16 = precision() == Precision::kAuto && usual_group;
-  if (p.rows <= cpu::kFewRows && usual_group) {
+  const bool common_group = common_affine_group(w.group_size);
+  const bool int16 = precision() == Precision::kAuto && common_group;
+  if (p.rows <= cpu::kFewRows && common_group) {
     const auto fixed = int16 ? cpu::FixedPoint::kInt16 : cpu::FixedPoint::kInt30;
     multiply_few(p, [&](const auto& few) { cpu::few_rows_affine(few, affine, fixed); });
   } else if (precision() == Precision::kAuto && cpu::has_bf16_panels()) {
@@ -353,24 +353,26 @@ mx::array dense_matrix(const std::vector<mx::array>& in, const LinearWeight& w) 
                         w.group_size, w.bits);
 }
 
-// The same value from MLX operations.
+mx::array apply(Epilogue::Function function, const mx::array& y) {
+  switch (function) {
+    case Epilogue::kNone:
+      return y;
+    case Epilogue::kSilu:
+      return silu(y);
+    case Epilogue::kGeluErf:
+      return gelu(y, Gelu::kErf);
+    case Epilogue::kGeluTanh:
+      return gelu(y, Gelu::kTanh);
+  }
+  return y;
+}
+
+// The same value from separate operations.
 mx::array compose(const std::vector<mx::array>& in, const Description& d) {
   mx::array y = mx::matmul(in[0], mx::transpose(dense_matrix(in, d.w)));
   if (d.has_bias) y = y + in[d.bias_at()];
-  switch (d.function) {
-    case Epilogue::kNone:
-      break;
-    case Epilogue::kSilu:
-      y = y * mx::sigmoid(y);
-      break;
-    case Epilogue::kGeluErf:
-      y = compose_gelu(y, Gelu::kErf);
-      break;
-    case Epilogue::kGeluTanh:
-      y = compose_gelu(y, Gelu::kTanh);
-      break;
-  }
-  return d.has_gate ? in[d.residual_at()] + in[d.residual_at() + 1] * y : y;
+  y = apply(d.function, y);
+  return d.has_gate ? gated_residual(in[d.residual_at()], in[d.residual_at() + 1], y) : y;
 }
 
 void check_epilogue(const Epilogue& epilogue, const mx::Shape& shape) {
@@ -396,6 +398,8 @@ void check_input(const mx::array& x, const LinearWeight& w, const std::optional<
 }  // namespace
 
 bool known_affine_bits(int bits) { return (bits >= 1 && bits <= 6) || bits == 8; }
+
+bool common_affine_group(int size) { return size == 32 || size == 64 || size == 128; }
 
 void require_weight(const char* name, const LinearWeight& w) {
   const auto refuse = [&](const char* why) {

@@ -32,6 +32,8 @@ struct LinearWeight {
 
 // Widths of the codes that exist.
 bool known_affine_bits(int bits);
+// Groups that have kernels of their own and can be made: 32, 64 and 128.
+bool common_affine_group(int size);
 
 // std::invalid_argument "[name] ..." unless `weight` is a floating matrix or one whose quantised
 // parts fit each other.

@@ -62,8 +62,8 @@ LinearWeight quantize(const mx::array& weight, int bits, int group_size) {
   if (weight.ndim() != 2 || weight.size() == 0 || !is_floating(weight)) {
     throw std::invalid_argument("[quantize] needs a floating matrix [out, in]");
   }
-  const bool known_group = group_size == 32 || group_size == 64 || group_size == 128;
-  if (!known_affine_bits(bits) || !known_group || weight.shape(1) % group_size != 0) {
+  if (!known_affine_bits(bits) || !common_affine_group(group_size) ||
+      weight.shape(1) % group_size != 0) {
     throw std::invalid_argument("[quantize] unknown quantisation");
   }
   const int64_t out = weight.shape(0);

@@ -145,14 +145,12 @@ Floats want_of(const mx::array& x, const LinearWeight& w, const Floats& bias = {
                      w.in, w.out);
 }
 
-constexpr int kGroupSizes[] = {32, 64, 128};
-
 class QuantizedLinear : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Bits, QuantizedLinear, testing::Values(1, 2, 3, 4, 5, 6, 8),
                          testing::PrintToStringParamName());
 
 TEST_P(QuantizedLinear, MatchesReference) {
-  for (const int group_size : kGroupSizes) {
+  for (const int group_size : kGroups) {
     for (const mx::Dtype type : {mx::float32, mx::bfloat16, mx::float16}) {
       SCOPED_TRACE(group_size);
       const LinearWeight w = random_quantized(37, 384, GetParam(), group_size, type);
@@ -178,7 +176,7 @@ TEST_P(QuantizedLinear, ReadsRowsOfATallerMatrix) {
 
 TEST_P(QuantizedLinear, ReadsWhatTheEngineQuantizes) {
   const int bits = GetParam();
-  for (const int group_size : kGroupSizes) {
+  for (const int group_size : kGroups) {
     SCOPED_TRACE(group_size);
     const mx::array dense = random_array({21, 256}, 119);
     const Arrays parts = mx::quantize(dense, group_size, bits);
@@ -191,7 +189,7 @@ TEST_P(QuantizedLinear, ReadsWhatTheEngineQuantizes) {
 }
 
 TEST_P(QuantizedLinear, GradientOfTheInputMatchesDifferences) {
-  for (const int group_size : kGroupSizes) {
+  for (const int group_size : kGroups) {
     SCOPED_TRACE(group_size);
     const LinearWeight w = random_quantized(3, 128, GetParam(), group_size, mx::bfloat16);
     const auto op = [&](const Arrays& in) { return linear(in[0], w); };

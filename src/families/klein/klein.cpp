@@ -129,11 +129,7 @@ bool use_batched_guidance(const Config& config, const ImageJob& job) {
   const std::string policy = guidance_policy();
   if (!policy.empty()) return policy == "batched";
   return physical_memory_bytes() >= kBatchedGuidanceMemory &&
-         2 * activation_bytes(config, {.size = job.size,
-                                       .references = static_cast<int>(job.references.size()),
-                                       .guided = true,
-                                       .text_tokens = job.max_sequence_length}) <
-             memory_limit(job);
+         2 * activation_bytes(config, extent_of(job, true)) < memory_limit(job);
 }
 
 bool supports(const Manifest& manifest, std::string_view what) {
