@@ -6,6 +6,8 @@
 #include <mutex>
 #include <sys/mman.h>
 
+#include "kernels/cpu/scratch.h"
+
 namespace mere {
 namespace {
 
@@ -105,6 +107,7 @@ mx::allocator::Data cached_buffer(size_t bytes) {
 void clear_buffer_cache() {
   cache().clear();
   mx::clear_cache();  // where freed buffers are kept once more
+  cpu::Scratch::release_all();
 }
 
 }  // namespace mere

@@ -4,6 +4,7 @@
 
 #include "arrays.h"
 
+#include "kernels/cpu/bf16_panels.h"
 #include "kernels/precision.h"
 #include "kernels/ref/reference.h"
 
@@ -69,6 +70,58 @@ TEST_P(Attention, HonoursValidKeys) {
     expect_close(attention(q_, k_, v_, scale_, mask_of(true, valid)),
                  want_of(q_, k_, v_, scale_, true, valid), 1e-5, 1e-5);
   }
+}
+
+// Products of bfloat16 numbers, on the processor's tiles and on plain ones.
+class AttentionBf16 : public testing::TestWithParam<AttentionCase> {
+ protected:
+  void SetUp() override { set_precision(Precision::kAuto); }
+  void TearDown() override {
+    set_precision(Precision::kFloat32);
+    cpu::use_plain_bf16_tiles(false);
+  }
+  void expect_like_reference(bool causal, const std::vector<int32_t>& valid) const {
+    const auto [batch, heads, kv_heads, queries, keys, depth] = GetParam();
+    const float scale = 1.0F / std::sqrt(static_cast<float>(depth));
+    const mx::array q = random_array({batch, heads, queries, depth}, 220, -2, 2);
+    const mx::array k = random_array({batch, kv_heads, keys, depth}, 221, -2, 2);
+    const mx::array v = random_array({batch, kv_heads, keys, depth}, 222, -2, 2);
+    expect_close(attention(q, k, v, scale, mask_of(causal, valid)),
+                 want_of(q, k, v, scale, causal, valid), 1e-2, 1e-2);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Shapes, AttentionBf16,
+                         testing::Values(AttentionCase{1, 1, 1, 32, 1, 1},
+                                         AttentionCase{1, 2, 1, 33, 33, 16},
+                                         AttentionCase{2, 4, 2, 65, 65, 65},
+                                         AttentionCase{1, 2, 1, 100, 515, 40},
+                                         AttentionCase{1, 2, 2, 300, 300, 128}));
+
+TEST_P(AttentionBf16, MatchesReference) {
+  const auto c = GetParam();
+  for (const bool plain : {true, false}) {
+    cpu::use_plain_bf16_tiles(plain);
+    if (!cpu::has_bf16_panels()) continue;
+    SCOPED_TRACE(plain ? "plain tiles" : "the processor's tiles");
+    for (const int first : {0, 1, c.keys / 2, c.keys - 1, c.keys}) {
+      std::vector<int32_t> valid = {first, c.keys};
+      valid.resize(static_cast<size_t>(c.batch));
+      SCOPED_TRACE(first);
+      expect_like_reference(false, valid);
+      if (c.queries == c.keys) expect_like_reference(true, valid);
+    }
+  }
+}
+
+TEST(AttentionBf16Values, NotANumberStaysOne) {
+  set_precision(Precision::kAuto);
+  cpu::use_plain_bf16_tiles(true);
+  mx::array q = random_array({1, 1, 64, 32}, 223);
+  const mx::array bad =
+      mx::concatenate({mx::full({1, 1, 63, 32}, 0.0F), mx::full({1, 1, 1, 32}, kNan)}, 2);
+  for (const float value : values_of(attention(q, bad, q, 0.5F))) EXPECT_TRUE(std::isnan(value));
+  cpu::use_plain_bf16_tiles(false);
+  set_precision(Precision::kFloat32);
 }
 
 TEST(Attention, ValidKeysMayBeOtherIntegersOutOfRangeOrStrided) {

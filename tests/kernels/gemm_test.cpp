@@ -197,16 +197,24 @@ TEST_F(GemmInt16Values, WhatIsNotFiniteStaysSeen) {
 class GemmBf16 : public testing::TestWithParam<Shape> {};
 INSTANTIATE_TEST_SUITE_P(Shapes, GemmBf16,
                          testing::Values(Shape{1, 1, 1}, Shape{32, 32, 32}, Shape{33, 31, 95},
-                                         Shape{70, 65, 64}, Shape{301, 203, 1000}));
+                                         Shape{70, 65, 64}, Shape{301, 203, 1000},
+                                         Shape{64, 64, 4000}));
+
+// Whether the processor has tiles of its own; where it has none, only the plain ones are tested.
+bool has_bf16_tiles() {
+  cpu::use_plain_bf16_tiles(false);
+  return cpu::has_bf16_panels();
+}
+
+TEST(GemmBf16Tiles, AreRefusedWhereTheProcessorHasNone) {
+  if (has_bf16_tiles()) GTEST_SKIP() << "this processor has them";
+  Floats c(1);
+  EXPECT_THROW(cpu::multiply_packed_bf16(nullptr, nullptr, 0, 1, 1, 1, c.data(), 1, false),
+               std::logic_error);
+}
 
 // Products of bfloat16 numbers are exact in float32, so only the sums round.
 TEST_P(GemmBf16, IsExactForBfloat16Numbers) {
-  if (!cpu::has_bf16_panels()) {
-    Floats c(1);
-    EXPECT_THROW(cpu::multiply_packed_bf16(nullptr, nullptr, 0, 1, 1, 1, c.data(), 1, false),
-                 std::logic_error);
-    return;
-  }
   const auto [m, n, k] = GetParam();
   const Floats a = as_bf16(random_floats(m * k, 20));
   const Floats b = as_bf16(random_floats(n * k, 21));
@@ -221,20 +229,26 @@ TEST_P(GemmBf16, IsExactForBfloat16Numbers) {
     cpu::pack_a_bf16(a.data() + row * k + first, k, count, size, out);
   };
   const auto want = product_of(a, b, m, n, k);
-  for (int way = 0; way < 3; ++way) {
-    product.pack_b = [&](int64_t row, int64_t count, int64_t first, int64_t size, std::byte* out) {
-      if (way == 0) {
-        cpu::pack_b_bf16(Stored::kBFloat16, matrix.at(row, first), k, count, size, out);
-      } else if (way == 1) {
-        cpu::pack_b_bf16(Stored::kFloat32, b.data() + row * k + first, k, count, size, out);
-      } else {
-        cpu::pack_b_columns_bf16(turned.data() + first * n + row, n, count, size, out);
-      }
-    };
-    Floats c(static_cast<size_t>(m * n), kNan);
-    cpu::multiply(product, c.data(), n);
-    EXPECT_LT(relative_error(c, want), 2e-6) << way;
+  for (const bool plain : {true, false}) {
+    if (!plain && !has_bf16_tiles()) continue;
+    cpu::use_plain_bf16_tiles(plain);
+    for (int way = 0; way < 3; ++way) {
+      product.pack_b = [&](int64_t row, int64_t count, int64_t first, int64_t size,
+                           std::byte* out) {
+        if (way == 0) {
+          cpu::pack_b_bf16(Stored::kBFloat16, matrix.at(row, first), k, count, size, out);
+        } else if (way == 1) {
+          cpu::pack_b_bf16(Stored::kFloat32, b.data() + row * k + first, k, count, size, out);
+        } else {
+          cpu::pack_b_columns_bf16(turned.data() + first * n + row, n, count, size, out);
+        }
+      };
+      Floats c(static_cast<size_t>(m * n), kNan);
+      cpu::multiply(product, c.data(), n);
+      EXPECT_LT(relative_error(c, want), 2e-6) << way;
+    }
   }
+  cpu::use_plain_bf16_tiles(false);
 }
 
 }  // namespace

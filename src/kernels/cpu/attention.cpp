@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/bf16_panels.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/scratch.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention.cpp"
@@ -78,6 +79,51 @@ float ExpRow(float* scores, int64_t count, float scale, float top) {
   return sum;
 }
 
+// e^x for x <= 0 to 4e-5, a fiftieth of bfloat16's rounding; 0 below -87.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V RoughExpOfNegative(D d, V x) {
+  const hn::RebindToSigned<D> di;
+  const V n = hn::Round(hn::Mul(x, hn::Set(d, 1.44269504F)));
+  const V r = hn::NegMulAdd(n, hn::Set(d, 0.693147181F), x);
+  V p = hn::MulAdd(r, hn::Set(d, 1.0F / 24), hn::Set(d, 1.0F / 6));
+  for (const float c : {0.5F, 1.0F, 1.0F}) p = hn::MulAdd(p, r, hn::Set(d, c));
+  const auto power = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, n), hn::Set(di, 127)));
+  const V y = hn::Mul(p, hn::BitCast(d, power));
+  return hn::IfThenElse(hn::Lt(x, hn::Set(d, -87.0F)), hn::Zero(d), y);
+}
+
+// One row of exp(scores * scale - top) as bfloat16 into an A-panel, 32 values for every
+// `step_bytes`; zeros up to `width`, a multiple of 32. Returns their sum.
+float ExpRowToPanel(const float* scores, int64_t count, int64_t width, float scale, float top,
+                    std::byte* out, int64_t step_bytes) {
+  const hn::CappedTag<float, 32> d;
+  const hn::RebindToUnsigned<decltype(d)> bits;
+  const hn::RebindToSigned<decltype(d)> positive;  // no e^x has the sign bit
+  const hn::Rebind<uint16_t, decltype(d)> narrow;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto factor = hn::Set(d, scale);
+  const auto offset = hn::Set(d, -top);
+  auto sums = hn::Zero(d);
+  for (int64_t step = 0; step < width; step += 32, out += step_bytes) {
+    auto* to = reinterpret_cast<uint16_t*>(out);
+    if (step >= count) {
+      std::fill(to, to + 32, uint16_t{0});
+      continue;
+    }
+    for (int64_t i = 0; i < 32; i += lanes) {
+      const int64_t left = std::clamp<int64_t>(count - step - i, 0, lanes);
+      auto e = RoughExpOfNegative(d, hn::MulAdd(hn::LoadU(d, scores + step + i), factor, offset));
+      if (left < lanes) e = hn::IfThenElseZero(hn::FirstN(d, static_cast<size_t>(left)), e);
+      sums = hn::Add(sums, e);
+      const auto u = hn::BitCast(bits, e);
+      const auto odd = hn::And(hn::ShiftRight<16>(u), hn::Set(bits, 1));
+      const auto rounded = hn::ShiftRight<16>(hn::Add(u, hn::Add(odd, hn::Set(bits, 0x7FFF))));
+      hn::StoreU(hn::DemoteTo(narrow, hn::BitCast(positive, rounded)), narrow, to + i);
+    }
+  }
+  return hn::GetLane(hn::SumOfLanes(d, sums));
+}
+
 void ScaleRow(float* row, int64_t count, float factor) {
   ForEachVector(count, [&](int64_t i, auto d) HWY_ATTR {
     hn::StoreU(hn::Mul(hn::LoadU(d, row + i), hn::Set(d, factor)), d, row + i);
@@ -94,6 +140,7 @@ namespace {
 
 HWY_EXPORT(RowMax);
 HWY_EXPORT(ExpRow);
+HWY_EXPORT(ExpRowToPanel);
 HWY_EXPORT(ScaleRow);
 
 constexpr int64_t kTileKeys = kAttentionTileKeys;
@@ -101,12 +148,10 @@ constexpr int64_t kTileKeys = kAttentionTileKeys;
 // Values of a full tile of packed values, and room enough for one of packed keys.
 int64_t packed_tile_size(int64_t depth) { return kTileKeys * round_up(depth, gemm_tile().columns); }
 
-// Folds one tile of scores of a query into its running softmax: scores become probabilities
-// relative to the new maximum, and the accumulated output is rescaled to it.
-void fold_row(float* scores, int64_t seen, int64_t width, float scale, float& top, float& sum,
-              float* accumulated, int64_t depth) {
-  std::fill(scores + seen, scores + width, 0.0F);
-  if (seen == 0) return;
+// Takes one tile of scores of a query into its running maximum: what was accumulated relative to
+// the old one is rescaled.
+void raise_top(const float* scores, int64_t seen, float scale, float& top, float& sum,
+               float* accumulated, int64_t depth) {
   const float tile_top = HWY_DYNAMIC_DISPATCH(RowMax)(scores, seen) * scale;
   if (tile_top > top) {
     const float correction = std::exp(top - tile_top);  // 0 for the first tile
@@ -114,7 +159,6 @@ void fold_row(float* scores, int64_t seen, int64_t width, float scale, float& to
     HWY_DYNAMIC_DISPATCH(ScaleRow)(accumulated, depth, correction);
     top = tile_top;
   }
-  sum += HWY_DYNAMIC_DISPATCH(ExpRow)(scores, seen, scale, top);
 }
 
 // The products of a tile in one of the two kinds of panels. Packed operands live in memory counted
@@ -131,6 +175,23 @@ class TileProducts {
     } else {
       pack_rows(Stored::kFloat32, from, stride, rows, k, tile_.rows, out);
     }
+  }
+
+  // Scores of query `i` become probabilities relative to `top`, those from `seen` on zeros, in the
+  // form that multiply() takes as its first operand once finish_probabilities() was called. Returns
+  // their sum.
+  float probabilities(float* scores, int64_t i, int64_t seen, int64_t width, float scale, float top,
+                      float* packed) const {
+    if (bf16_) {
+      return HWY_DYNAMIC_DISPATCH(ExpRowToPanel)(scores, seen, round_up(width, kBf16Lanes), scale,
+                                                 top, bf16_panel_row(bytes(packed), i, width),
+                                                 kBf16StepBytes);
+    }
+    std::fill(scores + seen, scores + width, 0.0F);
+    return seen == 0 ? 0.0F : HWY_DYNAMIC_DISPATCH(ExpRow)(scores, seen, scale, top);
+  }
+  void finish_probabilities(const float* scores, int64_t rows, int64_t width, float* packed) const {
+    if (!bf16_) pack_rows_a(scores, kTileKeys, rows, width, packed);
   }
   void pack_keys(const float* from, int64_t stride, int64_t keys, int64_t depth, float* out) const {
     if (bf16_) {
@@ -193,12 +254,15 @@ void attention_tile(const AttentionHead& head, int64_t first, int64_t count) {
   std::array<float, kAttentionTileQueries> tops{};
   std::array<float, kAttentionTileQueries> sums{};
   tops.fill(-std::numeric_limits<float>::infinity());
-  // One allocation: packed queries, scores, packed scores, sums of values.
-  std::vector<float> memory(static_cast<size_t>(rows * (depth + 2 * kTileKeys) + count * depth));
-  float* const packed_q = memory.data();
+  // Packed queries, scores, packed scores, sums of values.
+  static thread_local Scratch scratch;
+  const int64_t floats = rows * (depth + 2 * kTileKeys) + count * head.depth;
+  auto* const packed_q =
+      reinterpret_cast<float*>(scratch.get(floats * static_cast<int64_t>(sizeof(float))));
   float* const scores = packed_q + rows * depth;
   float* const packed_scores = scores + rows * kTileKeys;
   float* const accumulated = packed_scores + rows * kTileKeys;
+  std::fill(accumulated, accumulated + count * head.depth, 0.0F);
   products.pack_rows_a(head.q + first * head.q_stride, head.q_stride, count, head.depth, packed_q);
   const int64_t last_key = head.causal ? std::min(head.valid_keys, first + count) : head.valid_keys;
   for (int64_t key = 0; key < last_key; key += kTileKeys) {
@@ -212,10 +276,14 @@ void attention_tile(const AttentionHead& head, int64_t first, int64_t count) {
       const int64_t limit =
           head.causal ? std::min(head.valid_keys, first + i + 1) : head.valid_keys;
       const int64_t seen = std::clamp<int64_t>(limit - key, 0, width);
-      fold_row(scores + i * kTileKeys, seen, width, head.scale, tops[i], sums[i],
-               accumulated + i * head.depth, head.depth);
+      float* const row = scores + i * kTileKeys;
+      if (seen > 0) {
+        raise_top(row, seen, head.scale, tops[i], sums[i], accumulated + i * head.depth,
+                  head.depth);
+      }
+      sums[i] += products.probabilities(row, i, seen, width, head.scale, tops[i], packed_scores);
     }
-    products.pack_rows_a(scores, kTileKeys, count, width, packed_scores);
+    products.finish_probabilities(scores, count, width, packed_scores);
     products.multiply(packed_scores, head.packed_v + at, packed, width, count, head.depth,
                       accumulated, head.depth, true);
   }

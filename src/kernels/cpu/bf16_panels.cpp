@@ -21,13 +21,41 @@
 namespace mere::cpu {
 namespace {
 
-constexpr int64_t kBlock = 16;                   // rows or columns of one block
-constexpr int64_t kBlockBytes = 1024;            // 16 rows of 64 bytes
-constexpr int64_t kStepBytes = 2 * kBlockBytes;  // of a panel for 32 values of k
+constexpr int64_t kBlock = 16;                  // rows or columns of one block
+constexpr int64_t kBlockBytes = 1024;           // 16 rows of 64 bytes
+constexpr int64_t kStepBytes = kBf16StepBytes;  // of a panel for 32 values of k: two blocks
 
 // Multiplies one A-panel with one B-panel into a full tile.
 using TileFunction = void (*)(const std::byte* a, const std::byte* b, int64_t steps, float* c,
                               int64_t ldc, bool accumulate);
+
+float bf16_value(const std::byte* at) {
+  uint16_t bits;
+  std::memcpy(&bits, at, sizeof bits);
+  const uint32_t wide = uint32_t{bits} << 16;
+  float value;
+  std::memcpy(&value, &wide, sizeof value);
+  return value;
+}
+
+void tile_plain(const std::byte* a, const std::byte* b, int64_t steps, float* c, int64_t ldc,
+                bool accumulate) {
+  for (int64_t i = 0; i < kBf16Lanes; ++i) {
+    for (int64_t j = 0; j < kBf16Lanes; ++j) {
+      float sum = accumulate ? c[i * ldc + j] : 0.0F;
+      for (int64_t k = 0; k < steps * kBf16Lanes; ++k) {
+        const int64_t step = k / kBf16Lanes * kStepBytes;
+        const int64_t at = k % kBf16Lanes;
+        sum += bf16_value(a + step + i / kBlock * kBlockBytes + i % kBlock * 64 + at * 2) *
+               bf16_value(b + step + j / kBlock * kBlockBytes + at / 2 * 64 + j % kBlock * 4 +
+                          at % 2 * 2);
+      }
+      c[i * ldc + j] = sum;
+    }
+  }
+}
+
+bool plain_tiles = false;
 
 #if defined(__x86_64__)
 
@@ -156,13 +184,16 @@ const Unit& unit() {
 class TileScope {
  public:
   TileScope() {
-    if (unit().amx) load_tile_config();
+    if (uses_amx_) load_tile_config();
   }
   ~TileScope() {
-    if (unit().amx) release_tiles();
+    if (uses_amx_) release_tiles();
   }
   TileScope(const TileScope&) = delete;
   TileScope& operator=(const TileScope&) = delete;
+
+ private:
+  const bool uses_amx_ = unit().amx && !plain_tiles;
 };
 
 #else
@@ -177,6 +208,8 @@ const Unit& unit() {
 struct TileScope {};
 
 #endif
+
+TileFunction tile_function() { return plain_tiles ? &tile_plain : unit().tile; }
 
 // Blocks of B for up to 16 columns whose rows `narrow` gives as bfloat16 from k on.
 template <class Narrow>
@@ -201,7 +234,15 @@ void pack_b_panels(int64_t columns, int64_t k, std::byte* out, const Narrow& nar
 
 }  // namespace
 
-bool has_bf16_panels() { return unit().tile != nullptr; }
+bool has_bf16_panels() { return tile_function() != nullptr; }
+
+void use_plain_bf16_tiles(bool use) { plain_tiles = use; }
+
+std::byte* bf16_panel_row(std::byte* panels, int64_t row, int64_t k) {
+  const int64_t lane = row % kBf16Lanes;
+  return panels + row / kBf16Lanes * bf16_panel_bytes(k) + lane / kBlock * kBlockBytes +
+         lane % kBlock * 64;
+}
 
 void pack_a_bf16(const float* from, int64_t stride, int64_t rows, int64_t k, std::byte* out) {
   const int64_t panel = bf16_panel_bytes(k);
@@ -213,8 +254,7 @@ void pack_a_bf16(const float* from, int64_t stride, int64_t rows, int64_t k, std
     } else {
       std::ranges::fill(row, uint16_t{0});
     }
-    const int64_t lane = i % kBf16Lanes;
-    std::byte* to = out + i / kBf16Lanes * panel + lane / kBlock * kBlockBytes + lane % kBlock * 64;
+    std::byte* to = bf16_panel_row(out, i, k);
     for (int64_t step = 0; step < steps; ++step) {
       std::memcpy(to + step * kStepBytes, row.data() + step * kBf16Lanes, 64);
     }
@@ -224,6 +264,19 @@ void pack_a_bf16(const float* from, int64_t stride, int64_t rows, int64_t k, std
 void pack_b_bf16(Stored type, const void* from, int64_t stride, int64_t columns, int64_t k,
                  std::byte* out) {
   const StoredMatrix matrix{type, from, stride};
+  if (type == Stored::kBFloat16 && stride % 2 == 0 && columns % kBf16Lanes == 0 &&
+      k % kBf16Lanes == 0) {
+    // Pairs of k move as they are, from the weight into the block.
+    for (int64_t first = 0; first < columns; first += kBf16Lanes) {
+      for (int64_t p = 0; p < k; p += kBf16Lanes) {
+        for (int64_t block = 0; block < kBf16Lanes; block += kBlock, out += kBlockBytes) {
+          pack_rows(Stored::kFloat32, matrix.at(first + block, p), stride / 2, kBlock, kBlock,
+                    kBlock, reinterpret_cast<float*>(out));
+        }
+      }
+    }
+    return;
+  }
   pack_b_panels(columns, k, out, [&](int64_t column, int64_t at, int64_t count, uint16_t* to) {
     if (type == Stored::kBFloat16) {
       std::memcpy(to, matrix.at(column, at), static_cast<size_t>(count) * 2);
@@ -271,7 +324,7 @@ void pack_b_columns_bf16(const float* from, int64_t stride, int64_t columns, int
 
 void multiply_packed_bf16(const std::byte* a, const std::byte* b, int64_t b_panel_bytes, int64_t k,
                           int64_t rows, int64_t columns, float* c, int64_t ldc, bool accumulate) {
-  const TileFunction tile = unit().tile;
+  const TileFunction tile = tile_function();
   if (tile == nullptr) throw std::logic_error("no bfloat16 products on this processor");
   const TileScope scope;
   const int64_t steps = (k + kBf16Lanes - 1) / kBf16Lanes;

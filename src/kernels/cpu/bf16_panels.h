@@ -16,11 +16,20 @@ namespace mere::cpu {
 // need it.
 bool has_bf16_panels();
 
+// For tests: plain loops in place of the processor's instructions, which makes has_bf16_panels()
+// true anywhere. Not while anything computes.
+void use_plain_bf16_tiles(bool use);
+
 inline constexpr int64_t kBf16Lanes = 32;  // rows, columns, and the unit of k
 
 inline int64_t bf16_panel_bytes(int64_t k) {
   return (k + kBf16Lanes - 1) / kBf16Lanes * kBf16Lanes * kBf16Lanes * 2;
 }
+
+// Where row `row` of A-panels for `k` begins: 32 values of k every kBf16StepBytes, for writing them
+// without pack_a_bf16(). Rows up to a multiple of 32 may be left undefined: so are their products.
+inline constexpr int64_t kBf16StepBytes = 2048;
+std::byte* bf16_panel_row(std::byte* panels, int64_t row, int64_t k);
 
 // Rows of a float32 matrix [rows, k], rounded to nearest.
 void pack_a_bf16(const float* from, int64_t stride, int64_t rows, int64_t k, std::byte* out);

@@ -375,6 +375,7 @@ HWY_AFTER_NAMESPACE();
 
 #include "kernels/cpu/bf16_panels.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/scratch.h"
 
 namespace mere::cpu {
 namespace {
@@ -391,29 +392,13 @@ HWY_EXPORT(MultiplyPackedInt16);
 // is what passes through the first.
 constexpr int64_t kBlockBytes = 192 << 10;
 constexpr int64_t kPanelBytes = 32 << 10;
+// k for which blocks of b wait in the second level at the same time, for bfloat16 panels: their
+// products are so fast that adding to y in memory for every block of k would cost as much.
+constexpr int64_t kMostKAtOnce = 3072;
 // Least work worth a thread.
 constexpr int64_t kGrainValues = 1 << 15;
 constexpr int64_t kGrainProducts = 1 << 18;
 constexpr int64_t kMostPackedA = 64 << 20;
-
-// Memory that a thread keeps between products: fresh pages for every product cost several percent
-// of it.
-class Scratch {
- public:
-  std::byte* get(int64_t bytes) {
-    if (bytes > size_) {
-      memory_.reset();
-      memory_ = hwy::AllocateAligned<std::byte>(static_cast<size_t>(bytes));
-      if (!memory_) throw std::bad_alloc();
-      size_ = bytes;
-    }
-    return memory_.get();
-  }
-
- private:
-  hwy::AlignedFreeUniquePtr<std::byte[]> memory_;
-  int64_t size_ = 0;
-};
 
 }  // namespace
 
@@ -488,6 +473,8 @@ class Blocked {
     const int64_t most_k = std::max(unit, panel_k);
     const int64_t blocks = (p.k + most_k - 1) / most_k;
     block_k_ = round_up((p.k + blocks - 1) / blocks, unit);
+    k_blocks_at_once_ =
+        p.panels == Panels::kBf16 ? std::max<int64_t>(1, kMostKAtOnce / block_k_) : 1;
     const int64_t rows_in_cache = kBlockBytes / (block_k_ * bytes_per_value());
     block_rows_ = std::max(tile_.rows, rows_in_cache / tile_.rows * tile_.rows);
     block_columns_ = std::max(tile_.columns, rows_in_cache / tile_.columns * tile_.columns);
@@ -553,17 +540,24 @@ class Blocked {
                 const std::byte* packed_a, int64_t a_block, int64_t k_blocks) {
     const int64_t columns = std::min(block_columns_, p_.n - column);
     static thread_local Scratch scratch;
-    std::byte* packed_b =
-        scratch.get(panels(columns, tile_.columns) * panel_bytes(block_k_, tile_.columns));
-    for (int64_t kb = 0; kb < k_blocks; ++kb) {
-      const int64_t k = k_of(kb);
-      p_.pack_b(column, columns, kb * block_k_, k, packed_b);
+    const int64_t b_block = panels(columns, tile_.columns) * panel_bytes(block_k_, tile_.columns);
+    const int64_t at_once = std::min(k_blocks_at_once_, k_blocks);
+    std::byte* packed_b = scratch.get(at_once * b_block);
+    for (int64_t begin = 0; begin < k_blocks; begin += at_once) {
+      const int64_t end = std::min(begin + at_once, k_blocks);
+      for (int64_t kb = begin; kb < end; ++kb) {
+        p_.pack_b(column, columns, kb * block_k_, k_of(kb), packed_b + (kb - begin) * b_block);
+      }
       for (int64_t i = first; i < first + count; i += block_rows_) {
-        const std::byte* a = packed_a + kb * a_block + i / tile_.rows * panel_bytes(k, tile_.rows);
         const int64_t rows = std::min(block_rows_, first + count - i);
-        multiply_block(a, packed_b, k, rows, columns, y_ + (row + i) * ldy_ + column,
-                       kb > 0 || p_.accumulate);
-        if (kb + 1 == k_blocks && p_.finish) p_.finish(row + i, rows, column, columns);
+        for (int64_t kb = begin; kb < end; ++kb) {
+          const int64_t k = k_of(kb);
+          const std::byte* a =
+              packed_a + kb * a_block + i / tile_.rows * panel_bytes(k, tile_.rows);
+          multiply_block(a, packed_b + (kb - begin) * b_block, k, rows, columns,
+                         y_ + (row + i) * ldy_ + column, kb > 0 || p_.accumulate);
+        }
+        if (end == k_blocks && p_.finish) p_.finish(row + i, rows, column, columns);
       }
     }
   }
@@ -588,7 +582,8 @@ class Blocked {
   float* y_;
   int64_t ldy_;
   GemmTile tile_;
-  int64_t block_k_ = 0, block_rows_ = 0, block_columns_ = 0, chunk_rows_ = 0;
+  int64_t block_k_ = 0, k_blocks_at_once_ = 1;
+  int64_t block_rows_ = 0, block_columns_ = 0, chunk_rows_ = 0;
 };
 
 }  // namespace
