@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/activation.h"
+#include "kernels/concat.h"
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/bf16_panels.h"
 #include "kernels/cpu/convert.h"
@@ -15,6 +16,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/rows.h"
+#include "kernels/cpu/scratch.h"
 #include "kernels/cpu_op.h"
 #include "kernels/precision.h"
 
@@ -65,10 +67,62 @@ class FloatingMatrix {
   cpu::StoredMatrix stored_{};
 };
 
+// The rows of x, whose columns lie in one or several arrays.
+class Input {
+ public:
+  void add(const mx::array& x, bool swiglu) {
+    parts_.push_back({Matrix<float>(x), width_, x.shape(-1) / (swiglu ? 2 : 1), swiglu});
+    width_ += parts_.back().width;
+  }
+
+  struct Block {
+    const float* data;
+    int64_t stride;
+  };
+
+  // Rows [row, row + count) of columns [k, k + size): in place when they lie in one array as they
+  // are, else in memory of this thread until it asks again.
+  Block block(int64_t row, int64_t count, int64_t k, int64_t size) const {
+    for (const Part& part : parts_) {
+      if (!part.swiglu && k >= part.first && k + size <= part.first + part.width) {
+        return {part.matrix.data() + row * part.matrix.stride() + k - part.first,
+                part.matrix.stride()};
+      }
+    }
+    static thread_local cpu::Scratch scratch;
+    auto* const to =
+        reinterpret_cast<float*>(scratch.get(count * size * static_cast<int64_t>(sizeof(float))));
+    for (const Part& part : parts_) {
+      const int64_t begin = std::max(k, part.first);
+      const int64_t end = std::min(k + size, part.first + part.width);
+      for (int64_t i = 0; i < count && begin < end; ++i) {
+        const float* from =
+            part.matrix.data() + (row + i) * part.matrix.stride() + begin - part.first;
+        float* out = to + i * size + begin - k;
+        if (part.swiglu) {
+          cpu::swiglu_row(from, from + part.width, end - begin, out);
+        } else {
+          std::copy(from, from + (end - begin), out);
+        }
+      }
+    }
+    return {to, size};
+  }
+
+ private:
+  struct Part {
+    Matrix<float> matrix;
+    int64_t first, width;  // of the columns of x
+    bool swiglu;
+  };
+
+  std::vector<Part> parts_;
+  int64_t width_ = 0;
+};
+
 // y [rows, out] = x W^T, with what is added to every finished block.
 struct Product {
-  const float* x;
-  int64_t x_stride;
+  const Input& x;
   int64_t rows;
   int64_t out, in;
   float* y;
@@ -89,14 +143,16 @@ struct Product {
   cpu::Product::Pack pack_x() const {
     return [this, lanes = cpu::gemm_tile().rows](int64_t row, int64_t count, int64_t k,
                                                  int64_t size, std::byte* out) {
-      cpu::pack_rows(cpu::Stored::kFloat32, x + row * x_stride + k, x_stride, count, size, lanes,
+      const auto [from, stride] = x.block(row, count, k, size);
+      cpu::pack_rows(cpu::Stored::kFloat32, from, stride, count, size, lanes,
                      reinterpret_cast<float*>(out));
     };
   }
 
   cpu::Product::Pack pack_x_bf16() const {
     return [this](int64_t row, int64_t count, int64_t k, int64_t size, std::byte* out) {
-      cpu::pack_a_bf16(x + row * x_stride + k, x_stride, count, size, out);
+      const auto [from, stride] = x.block(row, count, k, size);
+      cpu::pack_a_bf16(from, stride, count, size, out);
     };
   }
 
@@ -105,9 +161,10 @@ struct Product {
     return [=, this, lanes = cpu::gemm_tile().rows](int64_t row, int64_t count, int64_t k,
                                                     int64_t size, std::byte* out) {
       const int64_t groups = in / group;
-      cpu::pack_rows_int16(cpu::Stored::kFloat32, x + row * x_stride + k, x_stride, count, size,
-                           group, lanes, norm, false, out,
-                           sums == nullptr ? nullptr : sums + row * groups + k / group, groups);
+      const auto [from, stride] = x.block(row, count, k, size);
+      cpu::pack_rows_int16(cpu::Stored::kFloat32, from, stride, count, size, group, lanes, norm,
+                           false, out, sums == nullptr ? nullptr : sums + row * groups + k / group,
+                           groups);
     };
   }
 };
@@ -227,7 +284,8 @@ void multiply_affine_bf16(const Product& p, const cpu::AffineMatrix& w) {
 }
 
 void multiply_few(const Product& p, const std::function<void(const cpu::FewRows&)>& run) {
-  run({p.x, p.x_stride, p.rows, p.in, p.out, p.y, p.out});
+  const auto [x, stride] = p.x.block(0, p.rows, 0, p.in);
+  run({x, stride, p.rows, p.in, p.out, p.y, p.out});
   if (p.finish) p.finish(0, p.rows, 0, p.out);
 }
 
@@ -267,15 +325,17 @@ void multiply_affine_arrays(const Product& p, const LinearWeight& w, const mx::a
   }
 }
 
-// What linear() is given but for the arrays: these come back as inputs, in this order: x, weight,
-// scales and biases when quantised, bias, residual and gate when there are any.
+// What linear() is given but for the arrays: these come back as inputs, in this order: the parts of
+// x, weight, scales and biases when quantised, bias, residual and gate when there are any.
 struct Description {
+  std::vector<bool> swiglu;  // of each part of x
   LinearWeight w;
   bool has_bias;
   bool has_gate;
   Epilogue::Function function;
 
-  size_t bias_at() const { return w.quantized() ? 4 : 2; }
+  size_t weight_at() const { return swiglu.size(); }
+  size_t bias_at() const { return weight_at() + (w.quantized() ? 3 : 1); }
   size_t residual_at() const { return bias_at() + (has_bias ? 1 : 0); }
 };
 
@@ -330,10 +390,10 @@ class Finish {
 };
 
 void run_linear(const std::vector<mx::array>& in, const Description& d, mx::array& out) {
-  const Matrix<float> x(in[0]);
-  Product product{.x = x.data(),
-                  .x_stride = x.stride(),
-                  .rows = static_cast<int64_t>(in[0].size()) / d.w.in,
+  Input x;
+  for (size_t i = 0; i < d.swiglu.size(); ++i) x.add(in[i], d.swiglu[i]);
+  Product product{.x = x,
+                  .rows = static_cast<int64_t>(out.size()) / d.w.out,
                   .out = d.w.out,
                   .in = d.w.in,
                   .y = out.data<float>(),
@@ -341,16 +401,16 @@ void run_linear(const std::vector<mx::array>& in, const Description& d, mx::arra
   const Finish finish(in, d, product.rows, product.y);
   if (finish.needed()) product.finish = std::cref(finish);
   if (d.w.quantized()) {
-    multiply_affine_arrays(product, d.w, &in[1]);
+    multiply_affine_arrays(product, d.w, &in[d.weight_at()]);
   } else {
-    multiply_dense_array(product, in[1]);
+    multiply_dense_array(product, in[d.weight_at()]);
   }
 }
 
-mx::array dense_matrix(const std::vector<mx::array>& in, const LinearWeight& w) {
-  if (!w.quantized()) return mx::astype(in[1], mx::float32);
-  return mx::dequantize(in[1], mx::astype(in[2], mx::float32), mx::astype(in[3], mx::float32),
-                        w.group_size, w.bits);
+mx::array dense_matrix(const mx::array* parts, const LinearWeight& w) {
+  if (!w.quantized()) return mx::astype(parts[0], mx::float32);
+  return mx::dequantize(parts[0], mx::astype(parts[1], mx::float32),
+                        mx::astype(parts[2], mx::float32), w.group_size, w.bits);
 }
 
 mx::array apply(Epilogue::Function function, const mx::array& y) {
@@ -369,7 +429,9 @@ mx::array apply(Epilogue::Function function, const mx::array& y) {
 
 // The same value from separate operations.
 mx::array compose(const std::vector<mx::array>& in, const Description& d) {
-  mx::array y = mx::matmul(in[0], mx::transpose(dense_matrix(in, d.w)));
+  std::vector<InputPart> parts;
+  for (size_t i = 0; i < d.swiglu.size(); ++i) parts.push_back({in[i], d.swiglu[i]});
+  mx::array y = mx::matmul(joined(parts), mx::transpose(dense_matrix(&in[d.weight_at()], d.w)));
   if (d.has_bias) y = y + in[d.bias_at()];
   y = apply(d.function, y);
   return d.has_gate ? gated_residual(in[d.residual_at()], in[d.residual_at() + 1], y) : y;
@@ -383,9 +445,21 @@ void check_epilogue(const Epilogue& epilogue, const mx::Shape& shape) {
   require_gate("linear", *epilogue.residual, *epilogue.gate, shape);
 }
 
-void check_input(const mx::array& x, const LinearWeight& w, const std::optional<mx::array>& bias) {
-  require_float32("linear", {x});
-  if (x.ndim() == 0 || x.shape(-1) != w.in) {
+void check_input(const std::vector<InputPart>& parts, const LinearWeight& w,
+                 const std::optional<mx::array>& bias) {
+  int64_t width = 0;
+  for (const InputPart& part : parts) {
+    require_float32("linear", {part.x});
+    const mx::Shape& shape = part.x.shape();
+    const mx::Shape& first = parts[0].x.shape();
+    if (shape.empty() || shape.size() != first.size() ||
+        !std::equal(shape.begin(), shape.end() - 1, first.begin()) ||
+        (part.swiglu && shape.back() % 2 != 0)) {
+      throw std::invalid_argument("[linear] parts of the input do not match");
+    }
+    width += part.width();
+  }
+  if (parts.empty() || width != w.in) {
     throw std::invalid_argument("[linear] input does not match the weight");
   }
   if (!bias) return;
@@ -434,14 +508,32 @@ LinearWeight dense_weight(mx::array weight) {
   return {std::move(weight), std::nullopt, std::nullopt, 0, 0, out, in};
 }
 
+mx::array joined(const std::vector<InputPart>& parts) {
+  std::vector<mx::array> arrays;
+  arrays.reserve(parts.size());
+  for (const InputPart& part : parts) arrays.push_back(part.swiglu ? swiglu(part.x) : part.x);
+  return arrays.size() == 1 ? arrays[0] : concat(arrays, static_cast<int>(arrays[0].ndim()) - 1);
+}
+
 mx::array linear(const mx::array& x, const LinearWeight& w, const std::optional<mx::array>& bias,
                  const Epilogue& epilogue) {
+  return linear(std::vector<InputPart>{{x}}, w, bias, epilogue);
+}
+
+mx::array linear(const std::vector<InputPart>& parts, const LinearWeight& w,
+                 const std::optional<mx::array>& bias, const Epilogue& epilogue) {
   require_weight("linear", w);
-  check_input(x, w, bias);
-  mx::Shape shape = x.shape();
+  check_input(parts, w, bias);
+  mx::Shape shape = parts[0].x.shape();
   shape.back() = static_cast<int>(w.out);
   check_epilogue(epilogue, shape);
-  std::vector<mx::array> inputs = {x, w.weight};
+  std::vector<mx::array> inputs;
+  std::vector<bool> swiglu;
+  for (const InputPart& part : parts) {
+    inputs.push_back(part.x);
+    swiglu.push_back(part.swiglu);
+  }
+  inputs.push_back(w.weight);
   if (w.quantized()) {
     inputs.push_back(*w.scales);
     inputs.push_back(*w.biases);
@@ -452,6 +544,7 @@ mx::array linear(const mx::array& x, const LinearWeight& w, const std::optional<
     inputs.push_back(*epilogue.gate);
   }
   const Description d{
+      std::move(swiglu),
       {mx::array(0.0F), std::nullopt, std::nullopt, w.bits, w.group_size, w.out, w.in},
       bias.has_value(),
       epilogue.gate.has_value(),

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <mlx/mlx.h>
 #include <optional>
+#include <vector>
 
 namespace mere {
 
@@ -51,10 +52,26 @@ struct Epilogue {
   std::optional<mlx::core::array> gate{};
 };
 
+// Columns of the input of a product. With `swiglu`, x [..., 2 w] holds gate and value side by side,
+// and silu(gate) value are the w columns: computed as the product reads them, never stored.
+struct InputPart {
+  mlx::core::array x;
+  bool swiglu = false;
+
+  int64_t width() const { return x.shape(-1) / (swiglu ? 2 : 1); }
+};
+
+// The parts side by side as one array [..., in], which the product below does not need.
+mlx::core::array joined(const std::vector<InputPart>& parts);
+
 // x [..., in] float32, bias [out] float32 or absent. Result [..., out] float32. Any strides: slices
 // of rows or columns of a wider array are read in place.
 // std::invalid_argument on a shape or type mismatch: a bug of the model code, not of the user.
 mlx::core::array linear(const mlx::core::array& x, const LinearWeight& weight,
+                        const std::optional<mlx::core::array>& bias = std::nullopt,
+                        const Epilogue& epilogue = {});
+// The same of columns that lie in several arrays, whose other axes agree.
+mlx::core::array linear(const std::vector<InputPart>& parts, const LinearWeight& weight,
                         const std::optional<mlx::core::array>& bias = std::nullopt,
                         const Epilogue& epilogue = {});
 

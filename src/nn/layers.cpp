@@ -28,9 +28,10 @@ Array Linear::operator()(const Array& x) const {
   return y;
 }
 
-Array Linear::gated_onto(const Array& residual, const Array& gate, const Array& x) const {
-  if (has_adapters()) return gated_residual(residual, gate, (*this)(x));
-  return linear(x, weight_, bias_, {.residual = residual, .gate = gate});
+Array Linear::gated_onto(const Array& residual, const Array& gate,
+                         const std::vector<InputPart>& parts) const {
+  if (has_adapters()) return gated_residual(residual, gate, (*this)(joined(parts)));
+  return linear(parts, weight_, bias_, {.residual = residual, .gate = gate});
 }
 
 Array Linear::outputs(const Array& x, int64_t begin, int64_t end) const {

@@ -29,8 +29,9 @@ class Linear {
          bool bias = false);
 
   Array operator()(const Array& x) const;  // [..., in] -> [..., out]
-  // residual + gate y, shapes as gated_residual's.
-  Array gated_onto(const Array& residual, const Array& gate, const Array& x) const;
+  // residual + gate y for x whose columns are `parts`; shapes as gated_residual's.
+  Array gated_onto(const Array& residual, const Array& gate,
+                   const std::vector<InputPart>& parts) const;
   // Outputs [begin, end) alone. Only without adapters.
   Array outputs(const Array& x, int64_t begin, int64_t end) const;
   bool has_adapters() const { return !adapters_.empty(); }

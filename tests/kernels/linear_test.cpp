@@ -6,6 +6,7 @@
 #include "quantized.h"
 
 #include "kernels/activation.h"
+#include "kernels/cpu/bf16_panels.h"
 #include "kernels/precision.h"
 #include "kernels/ref/reference.h"
 
@@ -77,6 +78,41 @@ TEST(Linear, EpiloguesMatchSeparateOperations) {
   const LinearWeight weight = dense_weight(random_array({70, 192}, 207));
   EXPECT_THROW(linear(x, weight, {}, {.gate = gates}), std::invalid_argument);
   EXPECT_THROW(linear(x, weight, {}, {.residual = x, .gate = gates}), std::invalid_argument);
+}
+
+// The columns of the input may lie in several arrays, gated ones among them.
+TEST(Linear, PartsMatchTheJoinedInput) {
+  for (const Precision precision : {Precision::kFloat32, Precision::kAuto}) {
+    for (const bool plain_tiles : {false, true}) {
+      set_precision(precision);
+      cpu::use_plain_bf16_tiles(plain_tiles);
+      for (const int rows : {1, 5, 40}) {
+        SCOPED_TRACE(rows);
+        const auto part = [&](int width, uint32_t seed) {
+          return random_array({2, rows, width}, seed);
+        };
+        const std::vector<InputPart> parts = {{part(33, 300)},
+                                              {part(2 * 190, 301), true},
+                                              {inside_wider(part(32, 302))},
+                                              {part(2, 303), true}};
+        for (const mx::Dtype type : {mx::float32, mx::bfloat16}) {
+          const LinearWeight w = dense_weight(mx::astype(random_array({50, 256}, 304), type));
+          expect_close(linear(parts, w), values_of(linear(joined(parts), w)), 0, 0);
+        }
+        const auto quantized = mx::quantize(random_array({64, 256}, 305), 64, 4);
+        const LinearWeight w{quantized[0], quantized[1], quantized[2], 4, 64, 64, 256};
+        expect_close(linear(parts, w), values_of(linear(joined(parts), w)), 0, 0);
+      }
+    }
+  }
+  set_precision(Precision::kFloat32);
+  cpu::use_plain_bf16_tiles(false);
+  const std::vector<InputPart> unequal = {{random_array({2, 3, 4}, 306)},
+                                          {random_array({2, 2, 4}, 307)}};
+  const LinearWeight w = dense_weight(random_array({5, 8}, 308));
+  EXPECT_THROW(linear(unequal, w), std::invalid_argument);
+  EXPECT_THROW(linear({{random_array({2, 5}, 309), true}}, w), std::invalid_argument);
+  EXPECT_THROW(linear(std::vector<InputPart>{}, w), std::invalid_argument);
 }
 
 TEST(Linear, KeepsLeadingAxes) {

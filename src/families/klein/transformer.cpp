@@ -206,13 +206,14 @@ void Transformer::run_double(const DoubleBlock& block, const Modulation& img_mod
   const Array v = joint(heads(block.add_v_proj(txt_in)), heads(block.to_v(img_in)));
   const Array y = attend(q, k, v, rotary);  // [B, L + N, hidden]
   const int64_t text_tokens = txt.shape(1);
-  img = block.to_out.gated_onto(img, img_mod.gate(0), tokens(y, text_tokens, y.shape(1)));
-  txt = block.to_add_out.gated_onto(txt, txt_mod.gate(0), tokens(y, 0, text_tokens));
+  img = block.to_out.gated_onto(img, img_mod.gate(0), {{tokens(y, text_tokens, y.shape(1))}});
+  txt = block.to_add_out.gated_onto(txt, txt_mod.gate(0), {{tokens(y, 0, text_tokens)}});
 
   const Array img_ff = layer_norm_modulated(img, img_mod.scale(1), img_mod.shift(1), eps);
   const Array txt_ff = layer_norm_modulated(txt, txt_mod.scale(1), txt_mod.shift(1), eps);
-  img = block.ff_out.gated_onto(img, img_mod.gate(1), swiglu(block.ff_in(img_ff)));
-  txt = block.ff_context_out.gated_onto(txt, txt_mod.gate(1), swiglu(block.ff_context_in(txt_ff)));
+  img = block.ff_out.gated_onto(img, img_mod.gate(1), {{block.ff_in(img_ff), true}});
+  txt =
+      block.ff_context_out.gated_onto(txt, txt_mod.gate(1), {{block.ff_context_in(txt_ff), true}});
 }
 
 Array Transformer::run_single(const SingleBlock& block, const Modulation& mod,
@@ -224,7 +225,7 @@ Array Transformer::run_single(const SingleBlock& block, const Modulation& mod,
                                   const Array& residual) {
     const Array y = attend(rms_norm(heads(q), block.norm_q, config_.eps),
                            rms_norm(heads(k), block.norm_k, config_.eps), heads(v), rotary);
-    return block.to_out.gated_onto(residual, mod.gate(0), concat({y, swiglu(mlp)}, 2));
+    return block.to_out.gated_onto(residual, mod.gate(0), {{y}, {mlp, true}});
   };
   const Linear& proj = block.to_qkv_mlp_proj;
   if (first_token > 0 && !proj.has_adapters()) {
