@@ -41,6 +41,8 @@ class Qwen3 {
   // are all.
   Qwen3(const Qwen3Config& config, const Weights& weights, int64_t layers);
 
+  int64_t layers() const { return static_cast<int64_t>(layers_.size()); }
+
   // ids [B, L] int32, right-padded; valid [B] int32 is the number of real tokens of each row.
   // Result: state -> [B, L, hidden] float32 for every requested state.
   std::map<int64_t, Array> hidden_states(const Array& ids, const Array& valid,

@@ -335,9 +335,17 @@ LinearWeight Weights::get_linear(const std::string& name, int64_t out, int64_t i
 }
 
 void Weights::check_values() const {
-  cpu::on_passing_thread([this] {
+  check_values([](const std::string&) { return true; });
+}
+
+void Weights::check_used_values() const {
+  check_values([this](const std::string& name) { return used_.contains(name); });
+}
+
+void Weights::check_values(const std::function<bool(const std::string& name)>& chosen) const {
+  cpu::on_passing_thread([&] {
     for (const auto& [name, e] : entries_) {
-      if (!is_floating(e.tensor->type)) continue;
+      if (!is_floating(e.tensor->type) || !chosen(name)) continue;
       const std::string problem = find_bad_value(e.tensor->type, e.file->data(*e.tensor));
       if (problem.empty()) continue;
       throw IoError{{"weights_damaged", name, locate(name) + " holds " + problem,

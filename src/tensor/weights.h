@@ -51,6 +51,8 @@ class Weights {
   // NaN, an Inf, or a value whose square overflows float32: such a checkpoint would give a broken
   // or, worse, a plausible wrong result. Parallel, at memory speed.
   void check_values() const;
+  // The same of the tensors that were asked for so far, for models that leave some unread.
+  void check_used_values() const;
 
   // IoError naming a tensor whose name starts with one of `prefixes` and that nothing has asked
   // for: the config describes a smaller model than the file holds, and would draw a plausible wrong
@@ -65,6 +67,7 @@ class Weights {
   const std::map<std::string, std::string>& metadata() const;  // of the first file
 
  private:
+  void check_values(const std::function<bool(const std::string& name)>& chosen) const;
   struct Entry {
     std::shared_ptr<const SafetensorsFile> file;
     const StoredTensor* tensor;

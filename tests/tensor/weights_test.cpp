@@ -67,6 +67,14 @@ TEST(Weights, FindsABadValueInUnalignedData) {
   }
 }
 
+TEST(Weights, LooksOnlyAtWhatWasAskedForWhenTold) {
+  const OneTensorFile file("BF16", std::string("\x80\x3f\xc0\x7f\x00\xc0\x00\x00", 8), false);
+  const Weights weights = file.open();
+  EXPECT_NO_THROW(weights.check_used_values());
+  (void)weights.get("w.weight", {2, 2});
+  EXPECT_THROW(weights.check_used_values(), IoError);
+}
+
 TEST(Weights, NamesWhatNothingUsed) {
   const OneTensorFile file("BF16", kBf16, false);
   const Weights weights = file.open();

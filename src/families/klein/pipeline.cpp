@@ -12,13 +12,6 @@
 namespace mere::klein {
 namespace {
 
-Weights open_checked(const ModelRoot& root, const std::string& component,
-                     const RenameRule& rename) {
-  Weights weights = Weights::open(root.component(component), rename);
-  weights.check_values();
-  return weights;
-}
-
 // v = neg + g * (pos - neg)
 Array guide(const Array& positive, const Array& negative, float guidance) {
   return negative + (positive - negative) * mx::array(guidance);
@@ -41,7 +34,7 @@ Pipeline::Pipeline(const ModelRoot& root) : root_(root), config_(Config::read(ro
 void Pipeline::load(Progress& progress) {
   progress.report(Stage::kLoadingEncoder, 0, 0);
   tokenizer();
-  text_encoder();
+  text_encoder(*std::ranges::max_element(config_.text_encoder_out_layers));
   progress.report(Stage::kLoadingTransformer, 0, 0);
   transformer();
   progress.report(Stage::kLoadingVae, 0, 0);
@@ -53,31 +46,35 @@ const Tokenizer& Pipeline::tokenizer() {
   return *tokenizer_;
 }
 
-const Qwen3& Pipeline::text_encoder() {
-  if (!text_encoder_) {
-    text_encoder_weights_ = open_checked(root_, "text_encoder", qwen3_checkpoint_name);
-    text_encoder_ = std::make_unique<Qwen3>(config_.text_encoder, *text_encoder_weights_,
-                                            config_.text_encoder.num_hidden_layers);
+const Qwen3& Pipeline::text_encoder(int64_t layers) {
+  if (!text_encoder_ || layers > text_encoder_->layers()) {
+    text_encoder_weights_ = Weights::open(root_.component("text_encoder"), qwen3_checkpoint_name);
+    text_encoder_ = std::make_unique<Qwen3>(config_.text_encoder, *text_encoder_weights_, layers);
+    text_encoder_weights_->check_used_values();
   }
   return *text_encoder_;
 }
 
 Transformer& Pipeline::transformer() {
   if (!transformer_) {
-    transformer_weights_ = open_checked(root_, "transformer", transformer_checkpoint_name);
+    transformer_weights_ =
+        Weights::open(root_.component("transformer"), transformer_checkpoint_name);
     transformer_ = std::make_unique<Transformer>(config_.transformer, *transformer_weights_);
     transformer_weights_->check_all_used({"transformer_blocks.", "single_transformer_blocks."});
+    transformer_weights_->check_used_values();
   }
   return *transformer_;
 }
 
 const AutoencoderKlFlux2& Pipeline::vae() {
   if (!vae_) {
-    const Weights weights = open_checked(root_, "vae", autoencoder_kl_flux2_checkpoint_name);
+    const Weights weights =
+        Weights::open(root_.component("vae"), autoencoder_kl_flux2_checkpoint_name);
     // The decoder alone is published too; without an encoder there are no references.
     const bool with_encoder = weights.has("encoder.conv_in.weight");
     vae_ = std::make_unique<AutoencoderKlFlux2>(config_.vae, weights, with_encoder, true);
     weights.check_all_used({"encoder.", "decoder."});
+    weights.check_used_values();
   }
   return *vae_;
 }
@@ -108,8 +105,9 @@ PromptEmbedding Pipeline::encode_prompts(const std::vector<std::string>& prompts
   const int batch = static_cast<int>(prompts.size());
   std::vector<int64_t> states = layers;
   states.insert(states.end(), extra_states.begin(), extra_states.end());
-  out.states = text_encoder().hidden_states(array_from(ids, {batch, static_cast<int>(max_length)}),
-                                            array_from(valid, {batch}), states, &progress);
+  out.states = text_encoder(*std::ranges::max_element(states))
+                   .hidden_states(array_from(ids, {batch, static_cast<int>(max_length)}),
+                                  array_from(valid, {batch}), states, &progress);
   std::vector<Array> parts;
   for (const int64_t layer : layers) parts.push_back(out.states.at(layer));
   out.embeds = concat(parts, 2);

@@ -77,7 +77,8 @@ class Pipeline {
   Array decode(const Array& latents, LatentGrid grid, const DecodePlan& plan, Progress& progress);
 
  private:
-  const Qwen3& text_encoder();
+  // With at least its first `layers` layers: those behind the last state asked for are not read.
+  const Qwen3& text_encoder(int64_t layers);
 
   ModelRoot root_;
   Config config_;
