@@ -2,6 +2,7 @@
 // of it.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <hwy/aligned_allocator.h>
@@ -13,7 +14,9 @@ class Scratch {
  public:
   // At least `bytes` of memory, aligned for vectors; what it held before is undefined.
   std::byte* get(int64_t bytes) {
-    if (bytes > size_) {
+    const int64_t released = releases().load(std::memory_order_relaxed);
+    if (bytes > size_ || seen_ != released) {
+      seen_ = released;
       memory_.reset();
       size_ = 0;
       memory_ = hwy::AllocateAligned<std::byte>(static_cast<size_t>(bytes));
@@ -22,6 +25,8 @@ class Scratch {
     }
     return memory_.get();
   }
+
+  int64_t kept_bytes() const { return size_; }
 
   // What threads keep is given back when they next ask. For the end of a stage whose sizes do not
   // come again.
