@@ -166,11 +166,14 @@ TEST(TerminalProgress, WaitingIsOneLineAndStartingAnother) {
 }
 
 TEST(TerminalProgress, WaitingIsDrawnOverOnATerminal) {
-  Written written(ProgressStyle::kHuman, true, 60);
+  Written written(ProgressStyle::kHuman, true, 100);
   for (const int64_t position : {2, 2, 1, 0}) written.progress.report_waiting(waiting_at(position));
   const std::string text = written.text();
   EXPECT_EQ(std::ranges::count(text, '\r'), 2);
-  EXPECT_TRUE(text.ends_with("queue\nimage generate starts after waiting 12 s\n")) << text;
+  EXPECT_TRUE(text.ends_with("position 1\nimage generate starts after waiting 12 s\n")) << text;
+  Written narrow(ProgressStyle::kHuman, true, 20);
+  narrow.progress.report_waiting(waiting_at(1));
+  EXPECT_EQ(narrow.text(), "\r\x1b[Kwaiting to start im");
 }
 
 TEST(TerminalProgress, WaitingForMemorySaysSo) {
