@@ -84,6 +84,18 @@ const CLI::App& chosen_command(const CLI::App& app, std::string& name) {
   return *command;
 }
 
+// What holds for every command and its subcommands.
+void set_rules(CLI::App& command) {
+  command.fallthrough();
+  for (CLI::Option* option : command.get_options()) {
+    const bool is_flag = option->get_items_expected_max() == 0;
+    if (is_flag) option->disable_flag_override();
+  }
+  const std::vector<CLI::App*> subcommands = command.get_subcommands({});
+  if (!subcommands.empty()) command.require_subcommand(0, 1);
+  for (CLI::App* subcommand : subcommands) set_rules(*subcommand);
+}
+
 void declare_commands(CLI::App& app, Context& context) {
   app.add_option_function<std::string>(
          "--models-root",
@@ -102,18 +114,12 @@ void declare_commands(CLI::App& app, Context& context) {
   // At most one command at each level: the name of another one is then a stray word.
   app.require_subcommand(0, 1);
   CLI::App* image = app.add_subcommand("image", "Draw, check and inspect pictures");
-  image->fallthrough();
-  image->require_subcommand(0, 1);
   add_image_generate_command(*image, context);
   add_image_info_command(*image, context);
   add_image_validate_command(*image, context);
-  for (CLI::App* command : image->get_subcommands({})) {
-    command->fallthrough();
-    for (CLI::Option* option : command->get_options()) {
-      const bool is_flag = option->get_items_expected_max() == 0;
-      if (is_flag) option->disable_flag_override();
-    }
-  }
+  add_config_command(app, context);
+  add_status_command(app, context);
+  for (CLI::App* command : app.get_subcommands({})) set_rules(*command);
 }
 
 // ---- Mistakes on the command line ---------------------------------------------------------------

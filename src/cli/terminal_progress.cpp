@@ -19,6 +19,8 @@ constexpr int kMaxBarColumns = 30;
 
 std::string_view label(Stage stage) {
   switch (stage) {
+    case Stage::kWaiting:
+      return "Waiting";
     case Stage::kLoadingModel:
       return "Loading model";
     case Stage::kLoadingEncoder:
@@ -69,6 +71,24 @@ std::string duration(double seconds) {
     std::snprintf(text.data(), text.size(), "%lld min %02lld s", whole / 60, whole % 60);
   }
   return text.data();
+}
+
+// "waiting to start image generate: 2 of 2 permits in use, 3 queued, position 2".
+std::string waiting_text(const Waiting& waiting) {
+  std::string text =
+      "waiting to start " + waiting.label + ": " + std::to_string(waiting.active_permits) + " of " +
+      std::to_string(waiting.capacity_permits) + " permits in use, " +
+      std::to_string(waiting.queued) + " queued, position " + std::to_string(waiting.position);
+  const bool short_of_memory = waiting.reason == "memory" || waiting.reason == "pressure";
+  return text + (short_of_memory ? ", not enough memory yet" : "");
+}
+
+std::string waiting_json(const Waiting& waiting) {
+  return R"({"event":"progress","stage":"waiting","step":0,"total_steps":0,"position":)" +
+         std::to_string(waiting.position) + ",\"queued\":" + std::to_string(waiting.queued) +
+         ",\"active_permits\":" + std::to_string(waiting.active_permits) +
+         ",\"capacity_permits\":" + std::to_string(waiting.capacity_permits) + ",\"reason\":\"" +
+         waiting.reason + "\"}";
 }
 
 }  // namespace
@@ -128,6 +148,28 @@ void TerminalProgress::on_report(Stage stage, int64_t step, int64_t total) {
   }
   stage_ = stage;
   any_stage_ = true;
+}
+
+// People get a line when the job first waits and one when it starts, and on a terminal the first is
+// drawn over as the queue moves; programs get an object whenever something changes.
+void TerminalProgress::on_waiting(const Waiting& waiting) {
+  const bool first = last_waiting_.empty();
+  const bool ends = waiting.position == 0;
+  if (style_ == ProgressStyle::kQuiet) return;
+  const std::string text =
+      style_ == ProgressStyle::kJson ? waiting_json(waiting) : waiting_text(waiting);
+  if (text == last_waiting_) return;
+  last_waiting_ = text;
+  if (style_ == ProgressStyle::kJson) {
+    put(text + "\n");
+  } else if (ends) {
+    note(waiting.label + " starts after waiting " + duration(waiting.seconds));
+    last_waiting_.clear();
+  } else if (live_) {
+    draw(shown(text).substr(0, static_cast<size_t>(room())));
+  } else if (first) {
+    put(shown(text) + "\n");
+  }
 }
 
 void TerminalProgress::report_human(Stage stage, Position at, bool starts) {

@@ -16,7 +16,9 @@ namespace mere::cli {
 enum class ProgressStyle {
   kHuman,
   kQuiet,  // warnings only
-  kJson,   // {"event":"progress","stage":S,"step":N,"total_steps":T}, and warnings as text
+  kJson,   // {"event":"progress","stage":S,"step":N,"total_steps":T}, and warnings as text. While
+           // the job waits for others S is "waiting" and position, queued, active_permits,
+           // capacity_permits and reason follow
 };
 
 class TerminalProgress : public Progress {
@@ -38,6 +40,7 @@ class TerminalProgress : public Progress {
 
  protected:
   void on_report(Stage stage, int64_t step, int64_t total) override;
+  void on_waiting(const Waiting& waiting) override;
 
  private:
   struct Position {
@@ -63,6 +66,7 @@ class TerminalProgress : public Progress {
   int columns_;  // 0: asked for each time, for a terminal may be resized
   std::vector<std::string> warnings_;
   std::map<Stage, Position> last_;
+  std::string last_waiting_;
   Stage stage_ = Stage::kLoadingModel;
   bool any_stage_ = false;
   Clock::time_point stage_start_;

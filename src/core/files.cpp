@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
 
@@ -17,6 +18,7 @@ namespace mere {
 namespace {
 
 constexpr size_t kTemporaryNameBytes = 240;
+constexpr std::string_view kTemporaryMark = "XXXXXX";
 
 [[noreturn]] void fail(const char* code, const fs::path& path, const std::string& what) {
   throw IoError{{code, path.string(), path.string() + ": " + what, ""}};
@@ -71,6 +73,15 @@ fs::path replaced_file(const fs::path& path) {
   return target;
 }
 
+fs::path folder_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+// What the names of temporary files beside `path` begin with. File systems take names of 255 bytes.
+std::string temporary_prefix(const fs::path& path) {
+  return "." + path.filename().string().substr(0, kTemporaryNameBytes) + ".";
+}
+
 // Permissions of the file at `path`, else those a new file gets.
 mode_t mode_of(const fs::path& path) {
   struct stat st {};
@@ -78,6 +89,30 @@ mode_t mode_of(const fs::path& path) {
   const mode_t mask = ::umask(0);
   ::umask(mask);
   return 0666 & ~mask;
+}
+
+void replace_file(const fs::path& given, std::string_view bytes, bool is_private) {
+  const fs::path path = replaced_file(given);
+  const fs::path folder = folder_of(path);
+  std::error_code ec;
+  fs::create_directories(folder, ec);
+  if (ec) fail("file_unwritable", folder, "cannot create folder: " + ec.message());
+  std::string temporary =
+      (folder / (temporary_prefix(path) + std::string(kTemporaryMark))).string();
+  FileDescriptor fd(::mkostemp(temporary.data(), O_CLOEXEC));  // mode 0600
+  if (fd.get() < 0) fail_errno("file_unwritable", path, "cannot create a file beside it");
+  try {
+    if (!is_private) ::fchmod(fd.get(), mode_of(path));
+    write_all(fd.get(), bytes, path);
+    if (::fsync(fd.get()) != 0) fail_errno("file_unwritable", path, "cannot sync");
+    if (fd.close() != 0) fail_errno("file_unwritable", path, "cannot close");
+    if (::rename(temporary.c_str(), path.c_str()) != 0) {
+      fail_errno("file_unwritable", path, "cannot rename");
+    }
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
 }
 
 struct DigestDeleter {
@@ -130,29 +165,27 @@ std::string read_file(const fs::path& path, size_t max_bytes) {
   return out;
 }
 
-void write_file_atomic(const fs::path& given, std::string_view bytes) {
-  const fs::path path = replaced_file(given);
-  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+void write_file_atomic(const fs::path& path, std::string_view bytes) {
+  replace_file(path, bytes, false);
+}
+
+void write_private_file_atomic(const fs::path& path, std::string_view bytes) {
+  replace_file(path, bytes, true);
+}
+
+void remove_abandoned_writes(const fs::path& path) {
   std::error_code ec;
-  fs::create_directories(folder, ec);
-  if (ec) fail("file_unwritable", folder, "cannot create folder: " + ec.message());
-  // File systems take names of 255 bytes.
-  const std::string name = path.filename().string().substr(0, kTemporaryNameBytes);
-  std::string temporary = (folder / ("." + name + ".XXXXXX")).string();
-  FileDescriptor fd(::mkostemp(temporary.data(), O_CLOEXEC));
-  if (fd.get() < 0) fail_errno("file_unwritable", path, "cannot create a file beside it");
-  try {
-    ::fchmod(fd.get(), mode_of(path));
-    write_all(fd.get(), bytes, path);
-    if (::fsync(fd.get()) != 0) fail_errno("file_unwritable", path, "cannot sync");
-    if (fd.close() != 0) fail_errno("file_unwritable", path, "cannot close");
-    if (::rename(temporary.c_str(), path.c_str()) != 0) {
-      fail_errno("file_unwritable", path, "cannot rename");
+  const fs::path target = fs::weakly_canonical(path, ec);
+  const std::string prefix = temporary_prefix(target);
+  std::vector<fs::path> abandoned;
+  for (fs::directory_iterator it(folder_of(target), ec); !ec && it != fs::directory_iterator();
+       it.increment(ec)) {
+    const std::string name = it->path().filename().string();
+    if (name.starts_with(prefix) && name.size() == prefix.size() + kTemporaryMark.size()) {
+      abandoned.push_back(it->path());
     }
-  } catch (...) {
-    ::unlink(temporary.c_str());
-    throw;
   }
+  for (const fs::path& file : abandoned) ::unlink(file.c_str());
 }
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {

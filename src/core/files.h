@@ -21,6 +21,14 @@ std::string read_file(const fs::path& path, size_t max_bytes);
 // and a link to nothing or to no regular file is refused.
 void write_file_atomic(const fs::path& path, std::string_view bytes);
 
+// The same with mode 0600, whatever mode a replaced file had: at no instant can others read the new
+// bytes. For secrets and for state of one user.
+void write_private_file_atomic(const fs::path& path, std::string_view bytes);
+
+// Removes the temporary files that writers of `path` left when they were killed. Only for the
+// holder of a lock that every writer of `path` takes.
+void remove_abandoned_writes(const fs::path& path);
+
 // A whole file mapped read-only. Movable; unmapped on destruction. A regular file only.
 class MappedFile {
  public:

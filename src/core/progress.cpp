@@ -6,6 +6,8 @@ namespace mere {
 
 std::string_view stage_name(Stage stage) {
   switch (stage) {
+    case Stage::kWaiting:
+      return "waiting";
     case Stage::kLoadingModel:
       return "loadingModel";
     case Stage::kLoadingEncoder:
@@ -33,6 +35,11 @@ std::string_view stage_name(Stage stage) {
 void Progress::report(Stage stage, int64_t step, int64_t total) {
   check_cancelled();
   on_report(stage, step, total);
+}
+
+void Progress::report_waiting(const Waiting& waiting) {
+  check_cancelled();
+  on_waiting(waiting);
 }
 
 void Progress::check_cancelled() const {

@@ -7,11 +7,13 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace mere {
 
 enum class Stage {
+  kWaiting,
   kLoadingModel,
   kLoadingEncoder,
   kEncodingText,
@@ -27,12 +29,25 @@ enum class Stage {
 // The spelling of the public progress protocol, e.g. "encodingText".
 std::string_view stage_name(Stage stage);
 
+// Where a job stands that waits for other jobs of this machine (engine/admission.h).
+struct Waiting {
+  std::string label;             // the job: "image generate"
+  int64_t position = 0;          // in the queue: 1 is next; 0: it waits no more
+  int64_t queued = 0;            // jobs in the queue, this one included
+  int64_t active_permits = 0;    // taken by jobs that run
+  int64_t capacity_permits = 0;  // of the machine
+  std::string reason;            // "turn", "permits", "memory" or "pressure"
+  double seconds = 0;            // waited so far
+};
+
 class Progress {
  public:
   virtual ~Progress() = default;
 
   // Throws Cancelled when cancellation was asked for.
   void report(Stage stage, int64_t step, int64_t total);
+  // The same for a job that waits, as often as it looks; and once more when it waits no more.
+  void report_waiting(const Waiting& waiting);
   void check_cancelled() const;
   // A line for the user that is neither an error nor progress ("adapter: applied 12 of 14").
   virtual void note(std::string_view text) = 0;
@@ -45,6 +60,7 @@ class Progress {
 
  protected:
   virtual void on_report(Stage stage, int64_t step, int64_t total) = 0;
+  virtual void on_waiting(const Waiting&) {}
 
  private:
   std::atomic<bool> cancelled_{false};

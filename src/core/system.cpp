@@ -10,10 +10,13 @@
 #include <pwd.h>
 #include <sstream>
 #include <sys/resource.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 namespace mere {
 namespace {
+
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
 fs::path env_path(const char* name) {
   const char* value = std::getenv(name);
@@ -48,36 +51,15 @@ int64_t read_kernel_number(const fs::path& path) {
   return in >> value ? value : -1;
 }
 
-// A line "Name:   123 kB" of /proc/meminfo, in bytes, or -1.
-int64_t meminfo_bytes(const std::string& name) {
-  std::ifstream in("/proc/meminfo");
-  std::string line;
-  while (std::getline(in, line)) {
-    if (line.rfind(name + ":", 0) != 0) continue;
-    std::istringstream fields(line.substr(name.size() + 1));
-    int64_t kib = -1;
-    return fields >> kib ? kib * 1024 : -1;
+// The number behind `name` in a file of lines "name number", or 0.
+int64_t stat_number(const fs::path& path, const std::string& name) {
+  std::ifstream in(path);
+  std::string word;
+  int64_t number = 0;
+  while (in >> word >> number) {
+    if (word == name) return number;
   }
-  return -1;
-}
-
-// Room left under the limits of this process's control group and its parents (cgroup v2).
-int64_t cgroup_room_bytes() {
-  int64_t room = std::numeric_limits<int64_t>::max();
-  std::ifstream in("/proc/self/cgroup");
-  std::string line;
-  while (std::getline(in, line)) {
-    if (line.rfind("0::", 0) != 0) continue;
-    const fs::path root = "/sys/fs/cgroup";
-    for (fs::path group = root / fs::path(line.substr(3)).relative_path();;
-         group = group.parent_path()) {
-      const int64_t limit = read_kernel_number(group / "memory.max");
-      const int64_t used = read_kernel_number(group / "memory.current");
-      if (limit >= 0 && used >= 0) room = std::min(room, std::max<int64_t>(0, limit - used));
-      if (group == root || group.string().size() <= root.string().size()) break;
-    }
-  }
-  return room;
+  return 0;
 }
 
 // Room left under a limit on address space, which counts what threads reserve beside what they use.
@@ -112,10 +94,70 @@ fs::path executable_dir() {
   return ec ? fs::path(".") : self.parent_path();
 }
 
+std::optional<int64_t> meminfo_bytes(const std::string& name) {
+  std::ifstream in("/proc/meminfo");
+  std::string line;
+  while (std::getline(in, line)) {
+    if (line.rfind(name + ":", 0) != 0) continue;
+    std::istringstream fields(line.substr(name.size() + 1));
+    int64_t kib = -1;
+    return fields >> kib && kib >= 0 ? std::optional(kib * 1024) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+CgroupMemory cgroup_memory(const fs::path& membership, const fs::path& root) {
+  CgroupMemory memory{kNoLimit, kNoLimit};
+  std::ifstream in(membership);
+  std::string line;
+  while (std::getline(in, line)) {
+    if (line.rfind("0::", 0) != 0) continue;
+    for (fs::path group = (root / fs::path(line.substr(3)).relative_path()).lexically_normal();;
+         group = group.parent_path()) {
+      const int64_t limit = read_kernel_number(group / "memory.max");
+      const int64_t used = read_kernel_number(group / "memory.current");
+      if (limit >= 0) memory.limit_bytes = std::min(memory.limit_bytes, limit);
+      if (limit >= 0 && used >= 0) {
+        // Files that were read count as used; the kernel drops them when memory is asked for. Of
+        // those in use only half is counted on.
+        const fs::path stat = group / "memory.stat";
+        const int64_t cache =
+            stat_number(stat, "inactive_file") + stat_number(stat, "active_file") / 2;
+        memory.room_bytes = std::min(
+            memory.room_bytes, std::max<int64_t>(0, limit - std::max<int64_t>(0, used - cache)));
+      }
+      if (group.string().size() <= root.string().size()) break;
+    }
+  }
+  return memory;
+}
+
 int64_t available_memory_bytes() {
-  const int64_t available = meminfo_bytes("MemAvailable");
-  const int64_t machine = available < 0 ? std::numeric_limits<int64_t>::max() : available;
-  return std::min({machine, cgroup_room_bytes(), address_space_room_bytes()});
+  return std::min({meminfo_bytes("MemAvailable").value_or(kNoLimit), cgroup_memory().room_bytes,
+                   address_space_room_bytes()});
+}
+
+int64_t usable_memory_bytes() {
+  return std::min(physical_memory_bytes(), cgroup_memory().limit_bytes);
+}
+
+int64_t rss_bytes() {
+  std::ifstream in("/proc/self/statm");
+  int64_t size = 0;
+  int64_t resident = 0;
+  in >> size >> resident;
+  return resident * ::sysconf(_SC_PAGE_SIZE);
+}
+
+std::optional<int64_t> free_disk_bytes(const fs::path& path) {
+  std::error_code ec;
+  fs::path there = fs::absolute(path, ec);
+  while (!fs::exists(there, ec) && there != there.parent_path()) there = there.parent_path();
+  struct statvfs disk {};
+  if (::statvfs(there.c_str(), &disk) != 0) return std::nullopt;
+  const auto blocks = static_cast<int64_t>(disk.f_bavail);
+  const auto size = static_cast<int64_t>(disk.f_frsize);
+  return size > 0 && blocks > kNoLimit / size ? kNoLimit : blocks * size;
 }
 
 int64_t peak_rss_bytes() {

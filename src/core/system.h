@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "core/files.h"
@@ -23,6 +24,26 @@ fs::path executable_dir();
 // Memory this process may still take, in bytes: the least of MemAvailable, the room under every
 // cgroup limit, and the room under a limit on address space.
 int64_t available_memory_bytes();
+// Memory this process could have with nothing else running, in bytes: the machine's, or less under
+// the limit of a cgroup.
+int64_t usable_memory_bytes();
+
+// The limits of control groups (version 2) over this process; the arguments are for tests.
+struct CgroupMemory {
+  int64_t limit_bytes;  // the least; INT64_MAX where there is none
+  int64_t room_bytes;   // the least room under one, with the file cache that can be dropped
+};
+CgroupMemory cgroup_memory(const fs::path& membership = "/proc/self/cgroup",
+                           const fs::path& root = "/sys/fs/cgroup");
+
+// A line of /proc/meminfo ("MemFree", "Inactive", ...) in bytes; nullopt where it has none.
+std::optional<int64_t> meminfo_bytes(const std::string& name);
+// Resident size of this process now, in bytes.
+int64_t rss_bytes();
+// Bytes that a user may still write to the file system of `path`, which need not exist yet; nullopt
+// when that cannot be found out.
+std::optional<int64_t> free_disk_bytes(const fs::path& path);
+
 // Largest resident size of this process so far, in bytes.
 int64_t peak_rss_bytes();
 // Physical memory of the machine in bytes.

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "core/system.h"
+#include "engine/admission.h"
 #include "engine/image_request.h"
 
 namespace mere {
@@ -204,6 +205,25 @@ ImageResult Generation::run(const Clock& since) {
   return std::move(result_);
 }
 
+// Waits until the machine has room for the job. Where it never will, the error of the request is
+// the better one: it names a size that fits.
+AdmissionLease admit(const ResolvedImageRequest& request, Progress& progress) {
+  Workload workload = workload_of({"image", "generate"});
+  workload.model = request.model.manifest.id;
+  if (request.info.weight_bytes > 0) workload.model_bytes = request.info.weight_bytes;
+  workload.estimate_bytes = estimated_memory_bytes(request);
+  workload.memory_is_vouched_for = request.memory_limit_bytes.has_value();
+  AdmissionLease lease;
+  try {
+    lease = Admission().acquire(workload, progress);
+  } catch (const ResourceError& e) {
+    if (e.info().code == "admission_memory") check_free_memory(request);
+    throw;
+  }
+  check_free_memory(request);
+  return lease;
+}
+
 }  // namespace
 
 ImageText picture_text(const ResolvedImageRequest& request, const GeneratedImage& image,
@@ -217,7 +237,11 @@ ImageResult generate_images(const ImageRequest& request, Progress& progress,
                             const OutputSink& on_output) {
   const Clock clock;
   const ResolvedImageRequest resolved = resolve_image_request(request, progress);
+  const AdmissionLease lease = admit(resolved, progress);
   ImageResult result = Generation(resolved, progress, on_output).run(clock);
+  if (lease.waited_seconds() > 0) {
+    result.timings.insert(result.timings.begin(), {"waiting", lease.waited_seconds()});
+  }
   result.total_seconds = clock.seconds();
   result.peak_memory_bytes = peak_rss_bytes();
   return result;

@@ -195,6 +195,11 @@ std::vector<fs::path> output_paths(const std::string& output, const std::vector<
   return paths;
 }
 
+std::string model_text(const ResolvedImageRequest& request) {
+  return "model " + request.model.manifest.id + " (family " + std::string(request.family->name()) +
+         ")";
+}
+
 // ---- The resolver -------------------------------------------------------------------------------
 
 class Resolver {
@@ -209,9 +214,7 @@ class Resolver {
     progress_.warn(text);
     out_.warnings.push_back(text);
   }
-  std::string model_text() const {
-    return "model " + out_.model.manifest.id + " (family " + std::string(out_.family->name()) + ")";
-  }
+  std::string model_text() const { return mere::model_text(out_); }
   bool use_option(OptionUse use, bool given, const char* field);
 
   void check_values();
@@ -223,7 +226,6 @@ class Resolver {
   void fill_references();
   void fill_loras();
   void fill_size();
-  void check_memory();
 
   const ImageRequest& request_;
   Progress& progress_;
@@ -456,19 +458,23 @@ int64_t saturating_add(int64_t a, int64_t b) {
   return a > std::numeric_limits<int64_t>::max() - b ? std::numeric_limits<int64_t>::max() : a + b;
 }
 
-void Resolver::check_memory() {
-  const ImageModelInfo& info = out_.info;
+// Memory of the job if its pictures had `size`.
+int64_t needed_bytes(const ResolvedImageRequest& request, ImageSize size) {
+  const ImageModelInfo& info = request.info;
+  ImageExtent extent = extent_of(request.job, info.guidance_has_effect && request.job.guidance > 1);
+  extent.size = size;
+  return saturating_add(std::max<int64_t>(0, info.weight_bytes),
+                        std::max<int64_t>(0, info.activation_bytes(extent)));
+}
+
+// `available` is what the limit is where the request sets none.
+void check_memory(const ResolvedImageRequest& request, int64_t available) {
+  const ImageModelInfo& info = request.info;
   if (!info.activation_bytes) return;
-  const int64_t limit = request_.memory_limit_bytes.value_or(available_memory_bytes());
-  const ImageExtent asked = extent_of(out_.job, info.guidance_has_effect && out_.job.guidance > 1);
-  const int64_t weights = std::max<int64_t>(0, info.weight_bytes);
-  const auto needed = [&](ImageSize size) {
-    ImageExtent extent = asked;
-    extent.size = size;
-    return saturating_add(weights, std::max<int64_t>(0, info.activation_bytes(extent)));
-  };
-  const ImageSize size = out_.job.size;
-  if (needed(size) <= limit) return;
+  const int64_t limit = request.memory_limit_bytes.value_or(available);
+  const ImageSize size = request.job.size;
+  const int64_t needed = needed_bytes(request, size);
+  if (needed <= limit) return;
 
   std::string hint = "choose a smaller model or free memory";
   for (int sixteenths = 15; sixteenths > 0; --sixteenths) {
@@ -476,22 +482,23 @@ void Resolver::check_memory() {
       return length * sixteenths / 16 / info.sizes.multiple * info.sizes.multiple;
     };
     const ImageSize smaller{side(size.width), side(size.height)};
-    if (!is_legal_size(info.sizes, smaller) || needed(smaller) > limit) continue;
+    if (!is_legal_size(info.sizes, smaller) || needed_bytes(request, smaller) > limit) continue;
     hint = size_text(smaller) + " would fit";
     break;
   }
-  hint += request_.memory_limit_bytes ? "; or raise --memory-limit"
-                                      : "; --memory-limit overrides the estimate";
+  hint += request.memory_limit_bytes ? "; or raise --memory-limit"
+                                     : "; --memory-limit overrides the estimate";
   // Numbers that are told apart by the bytes only.
-  const bool close = human_bytes(needed(size)) == human_bytes(limit);
+  const bool close = human_bytes(needed) == human_bytes(limit);
   const auto text = [&](int64_t bytes) {
     return close ? std::to_string(bytes) + " bytes" : human_bytes(bytes);
   };
-  throw ResourceError{{"memory", request_.memory_limit_bytes ? "--memory-limit" : "--width",
-                       "a " + size_text(size) + " picture with " + model_text() + " needs about " +
-                           text(needed(size)) + " of memory (" + human_bytes(weights) +
+  throw ResourceError{{"memory", request.memory_limit_bytes ? "--memory-limit" : "--width",
+                       "a " + size_text(size) + " picture with " + model_text(request) +
+                           " needs about " + text(needed) + " of memory (" +
+                           human_bytes(std::max<int64_t>(0, info.weight_bytes)) +
                            " of them weights), more than the " + text(limit) +
-                           (request_.memory_limit_bytes ? " of --memory-limit" : " available"),
+                           (request.memory_limit_bytes ? " of --memory-limit" : " available"),
                        hint}};
 }
 
@@ -510,7 +517,8 @@ ResolvedImageRequest Resolver::resolve() {
   if (request_.width || request_.height) fill_size();
   fill_references();
   fill_size();
-  check_memory();
+  out_.memory_limit_bytes = request_.memory_limit_bytes;
+  check_memory(out_, usable_memory_bytes());
   out_.job.memory_limit_bytes = request_.memory_limit_bytes.value_or(0);
   const std::vector<uint64_t>& seeds = out_.job.seeds;
   progress_.note("seed: " + std::to_string(seeds.front()) +
@@ -522,6 +530,15 @@ ResolvedImageRequest Resolver::resolve() {
 
 ResolvedImageRequest resolve_image_request(const ImageRequest& request, Progress& progress) {
   return Resolver(request, progress).resolve();
+}
+
+std::optional<int64_t> estimated_memory_bytes(const ResolvedImageRequest& request) {
+  if (!request.info.activation_bytes) return std::nullopt;
+  return needed_bytes(request, request.job.size);
+}
+
+void check_free_memory(const ResolvedImageRequest& request) {
+  check_memory(request, available_memory_bytes());
 }
 
 }  // namespace mere

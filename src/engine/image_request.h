@@ -86,14 +86,24 @@ struct ResolvedImageRequest {
   std::vector<fs::path> outputs;  // one per seed
   bool metadata = true;
   Precision precision = Precision::kAuto;
-  std::vector<std::string> warnings;  // already given to the Progress
+  std::optional<int64_t> memory_limit_bytes;  // as asked
+  std::vector<std::string> warnings;          // already given to the Progress
 };
 
-// Fills defaults, checks every option against the model (sizes, memory, options the family cannot
-// use), and reads the input pictures. Throws UsageError (codes: size_unsupported,
+// Fills defaults, checks every option against the model (sizes, the machine's memory, options the
+// family cannot use), and reads the input pictures. Throws UsageError (codes: size_unsupported,
 // option_unsupported, value_out_of_range, model_not_installed, file_not_found, output_..., ...),
 // ResourceError (code: memory) or what reading a picture throws; warnings go to `progress`.
 ResolvedImageRequest resolve_image_request(const ImageRequest& request, Progress& progress);
+
+// Memory the pictures of the job need, weights included, in bytes; nullopt where the family does
+// not say.
+std::optional<int64_t> estimated_memory_bytes(const ResolvedImageRequest& request);
+
+// ResourceError (code: memory), with a size that would fit, when the job needs more than the
+// machine has free or --memory-limit allows. resolve_image_request() asks only whether it could
+// ever fit: what other jobs hold now they give back.
+void check_free_memory(const ResolvedImageRequest& request);
 
 // The text entries stored in one picture unless metadata is off: "parameters", the one-line form
 // that picture tools read, and "mere.run", a JSON object with everything that makes the picture
@@ -103,7 +113,8 @@ ImageText picture_text(const ResolvedImageRequest& request, const GeneratedImage
                        const std::string& model_digest,
                        const std::vector<std::string>& lora_sha256);
 
-// resolve_image_request, load, generate, write every picture. When it fails or is cancelled, the
+// resolve_image_request, wait for a place among the machine's jobs (engine/admission.h), load,
+// generate, write every picture. When it fails or is cancelled, the
 // picture in progress leaves no file; those already finished stay, and a warning says so.
 // `on_output` is called after each picture is on disk.
 using OutputSink = std::function<void(const ImageOutput& output)>;

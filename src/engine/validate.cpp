@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "engine/admission.h"
 #include "engine/families.h"
 #include "tensor/host_rng.h"
 
@@ -121,13 +122,42 @@ CaseSet find_cases(const fs::path& given) {
   return {case_files(path), path.parent_path()};
 }
 
+// Bytes of the weights below the folder that holds the cases, which is where their models are: more
+// than any one of them takes. nullopt when the folder is too large to be looked through.
+std::optional<int64_t> weights_below(const fs::path& folder) {
+  constexpr int kMaxEntries = 20'000;
+  int64_t total = 0;
+  int entries = 0;
+  std::error_code ec;
+  fs::recursive_directory_iterator it(folder, fs::directory_options::skip_permission_denied, ec);
+  for (; !ec && it != fs::recursive_directory_iterator(); it.increment(ec)) {
+    if (++entries > kMaxEntries) return std::nullopt;
+    if (it->path().extension() != ".safetensors") continue;
+    std::error_code unreadable;
+    const auto size = it->file_size(unreadable);
+    if (!unreadable) total += static_cast<int64_t>(size);
+  }
+  return ec ? std::nullopt : std::optional(total);
+}
+
+AdmissionLease admit(std::optional<int64_t> estimate_bytes, Progress& progress) {
+  Workload workload = workload_of({"image", "validate"});
+  workload.estimate_bytes = estimate_bytes;
+  return Admission().acquire(workload, progress);
+}
+
 void run_cases(const ValidateRequest& request, const ImageFamily& family, Progress& progress,
                ValidateReport& report) {
   const CaseSet set = find_cases(*request.cases);
+  std::optional<int64_t> estimate = weights_below(set.root);
   std::optional<fs::path> model;
   if (!request.model.empty()) {
-    model = resolve_image_model(request.model, request.models_dir, image_family_names()).path;
+    const ModelRoot root =
+        resolve_image_model(request.model, request.models_dir, image_family_names());
+    model = root.path;
+    if (estimate) *estimate += family.describe(root).weight_bytes;
   }
+  const AdmissionLease lease = admit(estimate, progress);
   for (const fs::path& file : set.files) {
     progress.check_cancelled();
     try {
@@ -174,6 +204,7 @@ ValidateReport validate_images(const ValidateRequest& request, Progress& progres
       throw UsageError{{"family_mismatch", "--model",
                         root.path.string() + ": is of family " + root.manifest.family, ""}};
     }
+    const AdmissionLease lease = admit(family->describe(root).weight_bytes, progress);
     for (const std::string_view test : kTests) {
       if (request.test == "all" || request.test == test) {
         report.cases.push_back(family->self_check(root, test, progress));

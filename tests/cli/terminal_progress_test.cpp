@@ -1,5 +1,6 @@
 #include "cli/terminal_progress.h"
 
+#include <algorithm>
 #include <array>
 #include <gtest/gtest.h>
 #include <memory>
@@ -142,6 +143,63 @@ TEST(TerminalProgress, JsonLinesWithoutRepeats) {
                             "\n"
                             R"({"event":"progress","stage":"denoising","step":0,"total_steps":1})"
                             "\n");
+}
+
+Waiting waiting_at(int64_t position) {
+  return {.label = "image generate",
+          .position = position,
+          .queued = 3,
+          .active_permits = 2,
+          .capacity_permits = 2,
+          .reason = position == 0  ? ""
+                    : position > 1 ? "turn"
+                                   : "permits",
+          .seconds = 12.3};
+}
+
+TEST(TerminalProgress, WaitingIsOneLineAndStartingAnother) {
+  Written written(ProgressStyle::kHuman, false);
+  for (const int64_t position : {2, 2, 1, 0}) written.progress.report_waiting(waiting_at(position));
+  EXPECT_EQ(written.text(),
+            "waiting to start image generate: 2 of 2 permits in use, 3 queued, position 2\n"
+            "image generate starts after waiting 12 s\n");
+}
+
+TEST(TerminalProgress, WaitingIsDrawnOverOnATerminal) {
+  Written written(ProgressStyle::kHuman, true, 100);
+  for (const int64_t position : {2, 2, 1, 0}) written.progress.report_waiting(waiting_at(position));
+  const std::string text = written.text();
+  EXPECT_EQ(std::ranges::count(text, '\r'), 2);
+  EXPECT_TRUE(text.ends_with("position 1\nimage generate starts after waiting 12 s\n")) << text;
+  Written narrow(ProgressStyle::kHuman, true, 20);
+  narrow.progress.report_waiting(waiting_at(1));
+  EXPECT_EQ(narrow.text(), "\r\x1b[Kwaiting to start im");
+}
+
+TEST(TerminalProgress, WaitingForMemorySaysSo) {
+  Written written(ProgressStyle::kHuman, false);
+  Waiting waiting = waiting_at(1);
+  waiting.reason = "memory";
+  written.progress.report_waiting(waiting);
+  EXPECT_NE(written.text().find("position 1, not enough memory yet\n"), std::string::npos);
+}
+
+TEST(TerminalProgress, WaitingAsJsonWheneverItChanges) {
+  Written written(ProgressStyle::kJson, false);
+  for (const int64_t position : {2, 2, 1, 0}) written.progress.report_waiting(waiting_at(position));
+  const std::string head =
+      R"({"event":"progress","stage":"waiting","step":0,"total_steps":0,"position":)";
+  const std::string tail = R"(,"queued":3,"active_permits":2,"capacity_permits":2,"reason":)";
+  EXPECT_EQ(written.text(), head + "2" + tail + "\"turn\"}\n" + head + "1" + tail +
+                                "\"permits\"}\n" + head + "0" + tail + "\"\"}\n");
+}
+
+TEST(TerminalProgress, WaitingIsNotToldQuietlyAndEndsByCancelling) {
+  Written written(ProgressStyle::kQuiet, false);
+  written.progress.report_waiting(waiting_at(1));
+  written.progress.cancel();
+  EXPECT_THROW(written.progress.report_waiting(waiting_at(1)), Cancelled);
+  EXPECT_EQ(written.text(), "");
 }
 
 TEST(TerminalProgress, CancelsAtTheNextReport) {

@@ -85,6 +85,30 @@ TEST_F(Files, AtomicWriteKeepsTheModeOfAReplacedFile) {
   }
 }
 
+TEST_F(Files, PrivateWritesAreForTheirOwnerAlone) {
+  const fs::path path = folder_ / "file";
+  const mode_t old = ::umask(0);
+  write_private_file_atomic(path, "new");
+  EXPECT_EQ(fs::status(path).permissions(), static_cast<fs::perms>(0600));
+  ASSERT_EQ(::chmod(path.c_str(), 0644), 0);
+  write_private_file_atomic(path, "again");
+  ::umask(old);
+  EXPECT_EQ(fs::status(path).permissions(), static_cast<fs::perms>(0600));
+  EXPECT_EQ(read_file(path, 10), "again");
+}
+
+TEST_F(Files, AbandonedWritesOfOneFileAreRemoved) {
+  for (const char* name : {"file", ".file.aB3dE5", ".file.aB3dE6", ".file.long-name",
+                           ".file2.aB3dE5", "file.aB3dE5"}) {
+    write(folder_ / name, "x");
+  }
+  remove_abandoned_writes(folder_ / "file");
+  EXPECT_EQ(entries(folder_), 4U);
+  EXPECT_TRUE(fs::exists(folder_ / "file"));
+  EXPECT_FALSE(fs::exists(folder_ / ".file.aB3dE5"));
+  remove_abandoned_writes(folder_ / "absent" / "file");
+}
+
 TEST_F(Files, AtomicWriteGoesThroughLinks) {
   fs::create_directory(folder_ / "sub");
   // The temporary name beside it must not be too long for the file system.

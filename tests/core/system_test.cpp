@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <optional>
 
+#include "temporary_home.h"
+
 namespace mere {
 namespace {
 
@@ -74,6 +76,50 @@ TEST(System, MemoryFiguresArePlausible) {
   EXPECT_GT(physical_memory_bytes(), int64_t{64} << 20);
   EXPECT_GT(peak_rss_bytes(), int64_t{1} << 20);
   EXPECT_LE(peak_rss_bytes(), physical_memory_bytes());
+}
+
+TEST(System, MemoryAndDiskOfThisMachine) {
+  EXPECT_GT(rss_bytes(), int64_t{1} << 20);
+  EXPECT_GT(meminfo_bytes("MemFree").value_or(0), 0);
+  EXPECT_FALSE(meminfo_bytes("NoSuchLine"));
+  EXPECT_GT(usable_memory_bytes(), int64_t{64} << 20);
+  EXPECT_LE(usable_memory_bytes(), physical_memory_bytes());
+  EXPECT_GT(free_disk_bytes("/").value_or(0), 0);
+  EXPECT_TRUE(free_disk_bytes(fs::temp_directory_path() / "absent" / "deeper"));
+}
+
+class Cgroup : public ::testing::Test {
+ protected:
+  void group(const std::string& name, const std::string& max, const std::string& current,
+             const std::string& stat) {
+    write_file_atomic(home_.path() / "cg" / name / "memory.max", max + "\n");
+    write_file_atomic(home_.path() / "cg" / name / "memory.current", current + "\n");
+    write_file_atomic(home_.path() / "cg" / name / "memory.stat", stat);
+  }
+  CgroupMemory memory(const std::string& membership) {
+    write_file_atomic(home_.path() / "self", membership);
+    return cgroup_memory(home_.path() / "self", home_.path() / "cg");
+  }
+  TemporaryHome home_;
+};
+
+TEST_F(Cgroup, TheLeastLimitOfTheGroupAndItsParentsCounts) {
+  group("", "10000", "9000", "");
+  group("a", "max", "500", "");
+  group("a/b", "4000", "500", "");
+  EXPECT_EQ(memory("1:memory:/old\n0::/a/b\n").limit_bytes, 4000);
+  EXPECT_EQ(memory("0::/a/b\n").room_bytes, 1000);
+  EXPECT_EQ(memory("0::/\n").limit_bytes, 10000);
+  EXPECT_EQ(memory("").limit_bytes, INT64_MAX);
+  EXPECT_EQ(memory("").room_bytes, INT64_MAX);
+}
+
+// After a model was read the group is full of its pages, all of which can be dropped.
+TEST_F(Cgroup, FilesThatWereReadAreRoom) {
+  group("a", "10000", "10000", "anon 1000\ninactive_file 6000\nactive_file 2000\n");
+  EXPECT_EQ(memory("0::/a\n").room_bytes, 7000);
+  group("a", "10000", "3000", "inactive_file 6000\nactive_file 2000\n");
+  EXPECT_EQ(memory("0::/a\n").room_bytes, 10000);
 }
 
 TEST(System, KnowsItself) {
