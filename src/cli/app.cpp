@@ -84,6 +84,13 @@ const CLI::App& chosen_command(const CLI::App& app, std::string& name) {
   return *command;
 }
 
+CLI::App& add_group(CLI::App& app, const char* name, const char* help) {
+  CLI::App* group = app.add_subcommand(name, help);
+  group->fallthrough();
+  group->require_subcommand(0, 1);
+  return *group;
+}
+
 void declare_commands(CLI::App& app, Context& context) {
   app.add_option_function<std::string>(
          "--models-root",
@@ -101,17 +108,19 @@ void declare_commands(CLI::App& app, Context& context) {
   app.fallthrough();
   // At most one command at each level: the name of another one is then a stray word.
   app.require_subcommand(0, 1);
-  CLI::App* image = app.add_subcommand("image", "Draw, check and inspect pictures");
-  image->fallthrough();
-  image->require_subcommand(0, 1);
-  add_image_generate_command(*image, context);
-  add_image_info_command(*image, context);
-  add_image_validate_command(*image, context);
-  for (CLI::App* command : image->get_subcommands({})) {
-    command->fallthrough();
-    for (CLI::Option* option : command->get_options()) {
-      const bool is_flag = option->get_items_expected_max() == 0;
-      if (is_flag) option->disable_flag_override();
+  CLI::App& image = add_group(app, "image", "Draw, check and inspect pictures");
+  add_image_generate_command(image, context);
+  add_image_info_command(image, context);
+  add_image_validate_command(image, context);
+  CLI::App& model = add_group(app, "model", "Download models");
+  add_model_pull_command(model, context);
+  for (CLI::App* group : app.get_subcommands({})) {
+    for (CLI::App* command : group->get_subcommands({})) {
+      command->fallthrough();
+      for (CLI::Option* option : command->get_options()) {
+        const bool is_flag = option->get_items_expected_max() == 0;
+        if (is_flag) option->disable_flag_override();
+      }
     }
   }
 }

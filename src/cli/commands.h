@@ -32,5 +32,6 @@ struct Context {
 void add_image_generate_command(CLI::App& image, Context& context);
 void add_image_info_command(CLI::App& image, Context& context);
 void add_image_validate_command(CLI::App& image, Context& context);
+void add_model_pull_command(CLI::App& model, Context& context);
 
 }  // namespace mere::cli
