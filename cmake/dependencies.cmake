@@ -15,6 +15,7 @@ target_link_libraries(mere_mlx INTERFACE -Wl,--no-as-needed ${MERE_MLX_ROOT}/mlx
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+find_package(CURL REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(PNG REQUIRED)
 find_package(JPEG REQUIRED)

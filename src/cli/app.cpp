@@ -113,10 +113,12 @@ void declare_commands(CLI::App& app, Context& context) {
   app.fallthrough();
   // At most one command at each level: the name of another one is then a stray word.
   app.require_subcommand(0, 1);
-  CLI::App* image = app.add_subcommand("image", "Draw, check and inspect pictures");
-  add_image_generate_command(*image, context);
-  add_image_info_command(*image, context);
-  add_image_validate_command(*image, context);
+  CLI::App& image = *app.add_subcommand("image", "Draw, check and inspect pictures");
+  add_image_generate_command(image, context);
+  add_image_info_command(image, context);
+  add_image_validate_command(image, context);
+  CLI::App& model = *app.add_subcommand("model", "Download models");
+  add_model_pull_command(model, context);
   add_config_command(app, context);
   add_status_command(app, context);
   for (CLI::App* command : app.get_subcommands({})) set_rules(*command);

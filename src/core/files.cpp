@@ -135,6 +135,46 @@ std::string finish_hex(EVP_MD_CTX* ctx) {
   return out;
 }
 
+[[noreturn]] void refuse_name(const fs::path& root, std::string_view name, const char* why) {
+  throw IoError{{"path_refused", root.string(),
+                 root.string() + ": refers to \"" + printable(name) + "\", which " + why, ""}};
+}
+
+// `root` without links, once `name` is one that may be joined to it.
+fs::path checked_root(const fs::path& root, std::string_view name) {
+  if (name.empty()) refuse_name(root, name, "is empty");
+  if (name.find('\0') != std::string_view::npos) refuse_name(root, name, "holds a NUL");
+  if (name.size() > 255) refuse_name(root, name, "is too long");
+  if (fs::path(name).is_absolute()) refuse_name(root, name, "is absolute");
+  std::error_code ec;
+  fs::path base = fs::canonical(root, ec);
+  if (ec) fail("file_unreadable", root, ec.message());
+  return base;
+}
+
+fs::path resolved(const fs::path& path) {
+  std::error_code ec;
+  fs::path full = fs::weakly_canonical(path, ec);
+  if (ec) fail("file_unreadable", path, ec.message());
+  return full;
+}
+
+bool is_below(const fs::path& base, const fs::path& full) {
+  const fs::path inside = full.lexically_relative(base);
+  return !inside.empty() && *inside.begin() != "..";
+}
+
+bool is_hub_blob(const fs::path& file) {
+  const std::string name = file.filename().string();
+  const fs::path blobs = file.parent_path();
+  std::error_code ec;
+  return (name.size() == 40 || name.size() == 64) &&
+         name.find_first_not_of("0123456789abcdef") == std::string::npos &&
+         blobs.filename() == "blobs" &&
+         blobs.parent_path().filename().string().starts_with("models--") &&
+         fs::is_regular_file(file, ec);
+}
+
 DigestContext start_sha256() {
   DigestContext ctx(EVP_MD_CTX_new());
   if (!ctx || EVP_DigestInit_ex(ctx.get(), EVP_sha256(), nullptr) != 1) {
@@ -218,23 +258,23 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 fs::path resolve_inside(const fs::path& root, std::string_view name) {
-  const auto refuse = [&](const std::string& why) {
-    throw IoError{{"path_refused", root.string(),
-                   root.string() + ": refers to \"" + printable(name) + "\", which " + why, ""}};
-  };
-  if (name.empty()) refuse("is empty");
-  if (name.find('\0') != std::string_view::npos) refuse("holds a NUL");
-  if (name.size() > 255) refuse("is too long");
-  const fs::path relative(name);
-  if (relative.is_absolute()) refuse("is absolute");
-  std::error_code ec;
-  const fs::path base = fs::canonical(root, ec);
-  if (ec) fail("file_unreadable", root, ec.message());
-  const fs::path full = fs::weakly_canonical(base / relative, ec);
-  if (ec) fail("file_unreadable", base / relative, ec.message());
-  const fs::path inside = full.lexically_relative(base);
-  if (inside.empty() || *inside.begin() == "..") refuse("leaves the folder");
+  const fs::path base = checked_root(root, name);
+  const fs::path full = resolved(base / fs::path(name));
+  if (!is_below(base, full)) refuse_name(root, name, "leaves the folder");
   return full;
+}
+
+fs::path resolve_model_file(const fs::path& root, std::string_view name) {
+  const fs::path base = checked_root(root, name);
+  const fs::path full = resolved(base / fs::path(name));
+  if (is_below(base, full)) return full;
+  // Only a link from inside: the name itself must not leave.
+  const fs::path place = (base / fs::path(name)).lexically_normal();
+  const fs::path folder = resolved(place.parent_path());
+  if (!is_hub_blob(full) || !is_below(base, place) || (folder != base && !is_below(base, folder))) {
+    refuse_name(root, name, "leaves the folder");
+  }
+  return folder / place.filename();
 }
 
 std::string sha256_hex(std::string_view bytes) {

@@ -54,6 +54,11 @@ class MappedFile {
 // absolute, holds a NUL, or leaves `root`.
 fs::path resolve_inside(const fs::path& root, std::string_view name);
 
+// The same for a file of a model: it may also be a link to a blob of a hub cache, that is a regular
+// file <anything>/models--*/blobs/<40 or 64 hex digits>. Returns the place inside `root`, not the
+// blob, so that messages and suffixes stay those of the model.
+fs::path resolve_model_file(const fs::path& root, std::string_view name);
+
 // Lower-case hex SHA-256.
 std::string sha256_hex(std::string_view bytes);
 std::string sha256_file(const fs::path& path);

@@ -174,7 +174,7 @@ Weights Weights::open(const fs::path& folder, const RenameRule& rename) {
   weights.folder_ = folder;
   if (const auto index = index_file(folder)) {
     for (const auto& [shard, names] : read_index(*index)) {
-      const fs::path path = resolve_inside(folder, shard);
+      const fs::path path = resolve_model_file(folder, shard);
       if (!fs::exists(path)) {
         throw IoError{
             {"weights_missing", path.string(),
