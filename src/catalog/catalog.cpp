@@ -1,0 +1,47 @@
+#include "catalog/catalog.h"
+
+#include <cstdlib>
+
+#include "catalog/catalog_file.h"
+#include "catalog/names.h"
+#include "core/json.h"
+
+namespace mere {
+
+// The bytes of catalog/catalog.json; made by cmake/embed.cmake.
+std::string_view embedded_catalog();
+
+namespace {
+
+constexpr size_t kMaxCatalogBytes = size_t{8} << 20;
+
+Catalog read_catalog() {
+  const char* path = std::getenv("MERERUN_CATALOG");
+  if (path != nullptr && *path != '\0') {
+    return parse_catalog(read_file(path, kMaxCatalogBytes), path);
+  }
+  return parse_catalog(embedded_catalog(), "catalog.json");
+}
+
+}  // namespace
+
+const Catalog& catalog() {
+  static const Catalog read = read_catalog();
+  return read;
+}
+
+const std::vector<CatalogModel>& catalog_models() { return catalog().models; }
+
+const CatalogModel* find_catalog_model(std::string_view id_or_repository) {
+  const std::string wanted = lower(trimmed(id_or_repository));
+  if (wanted.empty()) return nullptr;
+  for (const CatalogModel& model : catalog_models()) {
+    if (model.id == wanted) return &model;
+  }
+  for (const CatalogModel& model : catalog_models()) {
+    if (!model.sources.empty() && lower(model.sources.front().repository) == wanted) return &model;
+  }
+  return nullptr;
+}
+
+}  // namespace mere
