@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/json.h"
+#include "core/system.h"
 
 namespace mere {
 namespace {

@@ -14,6 +14,13 @@
 
 namespace mere {
 
+// A file whose contents are known, whatever a server says of it.
+struct PinnedFile {
+  std::string path;  // in the repository
+  int64_t bytes = 0;
+  std::string sha256;
+};
+
 // Files of one revision of one Hub repository and where they go.
 struct HubSource {
   std::string repository;            // "owner/name"
@@ -23,6 +30,7 @@ struct HubSource {
   std::vector<std::string> exclude;  // taken out again
   std::string mount;                 // folder below the install root; empty: the root itself
   std::string role;                  // "model", "text_encoder", ...: for the manifest
+  std::vector<PinnedFile> pins;      // some of the files, often none
 };
 
 // A licence that must be accepted before the model is pulled.

@@ -6,11 +6,10 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
-#include <curl/curl.h>
 #include <exception>
-#include <mutex>
 #include <optional>
 
+#include "catalog/curl_api.h"
 #include "core/system.h"
 
 namespace mere {
@@ -26,7 +25,7 @@ constexpr long kReceiveBytes = 256L << 10;
 using Clock = std::chrono::steady_clock;
 
 struct UrlDeleter {
-  void operator()(CURLU* url) const { curl_url_cleanup(url); }
+  void operator()(CURLU* url) const { curl().url_cleanup(url); }
 };
 using UrlHandle = std::unique_ptr<CURLU, UrlDeleter>;
 
@@ -42,24 +41,24 @@ struct Url {
 
 std::string url_part(CURLU* url, CURLUPart part, unsigned int flags = 0) {
   char* text = nullptr;
-  if (curl_url_get(url, part, &text, flags) != CURLUE_OK || text == nullptr) return {};
+  if (curl().url_get(url, part, &text, flags) != CURLUE_OK || text == nullptr) return {};
   std::string out = text;
-  curl_free(text);
+  curl().free(text);
   return out;
 }
 
 // `location` seen from `base`; nullopt when it is no address of http or https.
 std::optional<Url> parse_url(const std::string& location, const std::string& base = {}) {
-  const UrlHandle handle(curl_url());
+  const UrlHandle handle(curl().url());
   if (!handle || location.size() > kMaxUrlBytes) return std::nullopt;
   const auto set = [&](const std::string& text) {
-    return curl_url_set(handle.get(), CURLUPART_URL, text.c_str(), 0) == CURLUE_OK;
+    return curl().url_set(handle.get(), CURLUPART_URL, text.c_str(), 0) == CURLUE_OK;
   };
   if (location.find('\0') != std::string::npos) return std::nullopt;
   if (!base.empty() && !set(base)) return std::nullopt;
   if (!set(location)) return std::nullopt;
   // The part behind '#' is for browsers.
-  curl_url_set(handle.get(), CURLUPART_FRAGMENT, nullptr, 0);
+  curl().url_set(handle.get(), CURLUPART_FRAGMENT, nullptr, 0);
   Url url;
   url.scheme = url_part(handle.get(), CURLUPART_SCHEME);
   url.host = url_part(handle.get(), CURLUPART_HOST);
@@ -169,12 +168,7 @@ constexpr ErrorMeaning kMeanings[] = {
   for (const ErrorMeaning& meaning : kMeanings) {
     if (meaning.code == code) fail(meaning.name, where, meaning.text, meaning.transient);
   }
-  fail("network_error", where, curl_easy_strerror(code), true);
-}
-
-void start_curl() {
-  static std::once_flag once;
-  std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
+  fail("network_error", where, curl().easy_strerror(code), true);
 }
 
 }  // namespace
@@ -197,14 +191,13 @@ struct HttpClient::Handles {
   CURL* easy = nullptr;
 
   Handles() {
-    start_curl();
-    multi = curl_multi_init();
-    easy = curl_easy_init();
+    multi = curl().multi_init();
+    easy = curl().easy_init();
     if (multi == nullptr || easy == nullptr) throw std::bad_alloc();
   }
   ~Handles() {
-    curl_easy_cleanup(easy);
-    curl_multi_cleanup(multi);
+    curl().easy_cleanup(easy);
+    curl().multi_cleanup(multi);
   }
   Handles(const Handles&) = delete;
   Handles& operator=(const Handles&) = delete;
@@ -299,24 +292,24 @@ HttpResponse HttpClient::send_once(const HttpRequest& request, const std::string
   const Url url = *parse_url(address);
   Exchange exchange{request, earlier, url.shown()};
   CURL* easy = handles_->easy;
-  curl_easy_reset(easy);
-  curl_easy_setopt(easy, CURLOPT_URL, url.whole.c_str());
-  curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, url.scheme.c_str());
-  curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
-  curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-  curl_easy_setopt(easy, CURLOPT_NOPROGRESS, 1L);
-  curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, kReceiveBytes);
-  curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS,
-                   static_cast<long>(timeouts_.connect_seconds * 1000));
+  curl().easy_reset(easy);
+  curl().easy_setopt(easy, CURLOPT_URL, url.whole.c_str());
+  curl().easy_setopt(easy, CURLOPT_PROTOCOLS_STR, url.scheme.c_str());
+  curl().easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
+  curl().easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+  curl().easy_setopt(easy, CURLOPT_NOPROGRESS, 1L);
+  curl().easy_setopt(easy, CURLOPT_BUFFERSIZE, kReceiveBytes);
+  curl().easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS,
+                     static_cast<long>(timeouts_.connect_seconds * 1000));
   const std::string agent = "mere.run/" + version();
-  curl_easy_setopt(easy, CURLOPT_USERAGENT, agent.c_str());
-  if (request.head) curl_easy_setopt(easy, CURLOPT_NOBODY, 1L);
-  if (is_this_machine(url.host)) curl_easy_setopt(easy, CURLOPT_NOPROXY, "*");
+  curl().easy_setopt(easy, CURLOPT_USERAGENT, agent.c_str());
+  if (request.head) curl().easy_setopt(easy, CURLOPT_NOBODY, 1L);
+  if (is_this_machine(url.host)) curl().easy_setopt(easy, CURLOPT_NOPROXY, "*");
 
-  const auto free_list = [](curl_slist* list) { curl_slist_free_all(list); };
+  const auto free_list = [](curl_slist* list) { curl().slist_free_all(list); };
   std::unique_ptr<curl_slist, decltype(free_list)> lines(nullptr, free_list);
   const auto add_line = [&](const std::string& line) {
-    curl_slist* grown = curl_slist_append(lines.get(), line.c_str());
+    curl_slist* grown = curl().slist_append(lines.get(), line.c_str());
     if (grown == nullptr) throw std::bad_alloc();
     static_cast<void>(lines.release());
     lines.reset(grown);
@@ -324,7 +317,7 @@ HttpResponse HttpClient::send_once(const HttpRequest& request, const std::string
   add_line("Accept: */*");
   for (const std::string& line : request.headers) add_line(line);
   if (with_token && !request.token.empty()) add_line("Authorization: Bearer " + request.token);
-  curl_easy_setopt(easy, CURLOPT_HTTPHEADER, lines.get());
+  curl().easy_setopt(easy, CURLOPT_HTTPHEADER, lines.get());
 
   using Callback = size_t (*)(char*, size_t, size_t, void*);
   const Callback on_header = [](char* data, size_t, size_t size, void* user) {
@@ -335,25 +328,25 @@ HttpResponse HttpClient::send_once(const HttpRequest& request, const std::string
     auto& e = *static_cast<Exchange*>(user);
     return e.guarded(size, [&] { e.take_body({data, size}); });
   };
-  curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
-  curl_easy_setopt(easy, CURLOPT_HEADERDATA, &exchange);
-  curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
-  curl_easy_setopt(easy, CURLOPT_WRITEDATA, &exchange);
+  curl().easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
+  curl().easy_setopt(easy, CURLOPT_HEADERDATA, &exchange);
+  curl().easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
+  curl().easy_setopt(easy, CURLOPT_WRITEDATA, &exchange);
 
   const BrokenPipeBlocked blocked;
   struct Attached {
     Handles& handles;
-    explicit Attached(Handles& h) : handles(h) { curl_multi_add_handle(h.multi, h.easy); }
-    ~Attached() { curl_multi_remove_handle(handles.multi, handles.easy); }
+    explicit Attached(Handles& h) : handles(h) { curl().multi_add_handle(h.multi, h.easy); }
+    ~Attached() { curl().multi_remove_handle(handles.multi, handles.easy); }
   } attached(*handles_);
   std::optional<CURLcode> result;
   while (!result) {
     int running = 0;
-    if (curl_multi_perform(handles_->multi, &running) != CURLM_OK) {
+    if (curl().multi_perform(handles_->multi, &running) != CURLM_OK) {
       fail("network_error", exchange.where, "the transfer cannot go on", true);
     }
     int left = 0;
-    while (const CURLMsg* message = curl_multi_info_read(handles_->multi, &left)) {
+    while (const CURLMsg* message = curl().multi_info_read(handles_->multi, &left)) {
       if (message->msg == CURLMSG_DONE) result = message->data.result;
     }
     if (result) break;
@@ -364,7 +357,7 @@ HttpResponse HttpClient::send_once(const HttpRequest& request, const std::string
       fail("network_stalled", exchange.where,
            "no byte for " + std::to_string(static_cast<int>(timeouts_.stall_seconds)) + " s", true);
     }
-    curl_multi_poll(handles_->multi, nullptr, 0, kPoll_ms, nullptr);
+    curl().multi_poll(handles_->multi, nullptr, 0, kPoll_ms, nullptr);
   }
   if (exchange.problem) std::rethrow_exception(exchange.problem);
   if (*result != CURLE_OK) fail_curl(*result, exchange.where);
@@ -373,7 +366,6 @@ HttpResponse HttpClient::send_once(const HttpRequest& request, const std::string
 }
 
 HttpResponse HttpClient::send(const HttpRequest& request) {
-  start_curl();
   std::optional<Url> url = parse_url(request.url);
   if (!url) fail("url_refused", "", "not an HTTPS address", false);
   const std::string problem = url_problem(*url);
@@ -395,18 +387,6 @@ HttpResponse HttpClient::send(const HttpRequest& request) {
 std::string shown_url(const std::string& url) {
   const std::optional<Url> parsed = parse_url(url);
   return parsed ? parsed->shown() : "an address that cannot be read";
-}
-
-void check_endpoint(const std::string& text, const char* field) {
-  const auto refuse = [&](const std::string& what) {
-    throw UsageError{{"endpoint_invalid", field, std::string(field) + ": " + what,
-                      "give an address such as https://huggingface.co"}};
-  };
-  const std::optional<Url> url = parse_url(text);
-  if (!url) refuse("not an HTTPS address");
-  const std::string problem = url_problem(*url);
-  if (!problem.empty()) refuse(problem);
-  if (url->has_query) refuse("an address with '?' cannot be continued");
 }
 
 std::string url_escaped(std::string_view text) {

@@ -92,10 +92,6 @@ class HttpClient {
 // "host/path" for messages: no user, no query, no control characters.
 std::string shown_url(const std::string& url);
 
-// UsageError naming `field` when `url` is not one that requests may go to: HTTPS, or HTTP to this
-// machine; no user, no query.
-void check_endpoint(const std::string& url, const char* field);
-
 // `text` with everything but letters, digits and "-._~" as %XX.
 std::string url_escaped(std::string_view text);
 

@@ -5,11 +5,12 @@
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
-#include <curl/curl.h>
 #include <random>
 #include <set>
 #include <thread>
 
+#include "catalog/curl_api.h"
+#include "core/config.h"
 #include "core/json.h"
 
 namespace mere {
@@ -22,7 +23,6 @@ constexpr size_t kMaxFiles = 100'000;
 constexpr int64_t kMaxFileBytes = int64_t{1} << 44;
 constexpr size_t kMaxPathBytes = 255;  // what resolve_inside() takes
 constexpr size_t kMaxNameBytes = 96;
-constexpr size_t kMaxTokenBytes = 4096;
 
 bool is_hex(std::string_view text, size_t digits) {
   return text.size() == digits && text.find_first_not_of("0123456789abcdef") == text.npos;
@@ -55,7 +55,7 @@ std::optional<double> retry_after_s(const HttpResponse& response) {
   const std::string* text = response.last_header("retry-after");
   if (text == nullptr) return std::nullopt;
   if (const auto seconds = whole_number(*text)) return static_cast<double>(*seconds);
-  const time_t date = curl_getdate(text->c_str(), nullptr);
+  const time_t date = curl().getdate(text->c_str(), nullptr);
   if (date < 0) return std::nullopt;
   return std::max(0.0, std::difftime(date, std::time(nullptr)));
 }
@@ -100,30 +100,13 @@ std::string server_says(const HttpResponse& response) {
   return text == nullptr || text->empty() ? "" : "; the hub says: " + printable(*text, 200);
 }
 
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  std::string text = value == nullptr ? "" : value;
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) {
-    text.pop_back();
-  }
-  const size_t start = text.find_first_not_of(" \t\r\n");
-  return start == std::string::npos ? "" : text.substr(start);
-}
-
 }  // namespace
 
-HubAccess hub_access_from_environment() {
-  HubAccess access;
-  if (const std::string endpoint = variable("HF_ENDPOINT"); !endpoint.empty()) {
-    access.endpoint = endpoint;
-    check_endpoint(endpoint, "HF_ENDPOINT");
-  }
-  for (const char* name : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}) {
-    if (const std::string token = variable(name); !token.empty()) {
-      access.token = token;
-      access.token_source = name;
-      break;
-    }
+HubAccess hub_access(Progress& progress) {
+  HubAccess access{.endpoint = hub_endpoint(progress).url};
+  if (std::optional<HubToken> token = hub_token(progress)) {
+    access.token = std::move(token->value);
+    access.token_source = std::move(token->source);
   }
   return access;
 }
@@ -201,14 +184,8 @@ Hub::Hub(HubAccess access, HubOptions options, std::function<bool()> stop)
       options_(std::move(options)),
       stop_(std::move(stop)),
       http_(options_.timeouts, stop_) {
-  while (access_.endpoint.ends_with('/')) access_.endpoint.pop_back();
-  check_endpoint(access_.endpoint, "HF_ENDPOINT");
-  const bool sound = access_.token.size() <= kMaxTokenBytes &&
-                     std::ranges::all_of(access_.token, [](char c) { return c > 32 && c < 127; });
-  if (!sound) {
-    throw UsageError{{"token_invalid", access_.token_source,
-                      "the token from " + access_.token_source + " holds what no token holds", ""}};
-  }
+  access_.endpoint = checked_endpoint(access_.endpoint, "the endpoint");
+  if (!access_.token.empty()) access_.token = checked_token(access_.token, access_.token_source);
 }
 
 void Hub::check_status(const HttpResponse& response, const std::string& repository,

@@ -21,20 +21,19 @@
 #include <vector>
 
 #include "catalog/http.h"
+#include "core/config.h"
 #include "core/progress.h"
 
 namespace mere {
 
-inline constexpr const char* kDefaultHubEndpoint = "https://huggingface.co";
-
 struct HubAccess {
-  std::string endpoint = kDefaultHubEndpoint;  // without '/' at its end
-  std::string token{};                         // empty: none. Never in a message
-  std::string token_source{};                  // "HF_TOKEN": named in messages
+  std::string endpoint{kDefaultHubEndpoint};  // without '/' at its end
+  std::string token{};                        // empty: none. Never in a message
+  std::string token_source{};                 // "HF_TOKEN": named in messages
 };
 
-// HF_ENDPOINT; HF_TOKEN, else HUGGING_FACE_HUB_TOKEN. UsageError when one cannot be used.
-HubAccess hub_access_from_environment();
+// What the environment and the user's configuration say (core/config.h).
+HubAccess hub_access(Progress& progress);
 
 // Waits between tries of what may work the next time.
 struct RetryPolicy {

@@ -54,35 +54,6 @@ fs::path hub_cache_dir() {
                                                    : user_cache_dir() / "hub";
 }
 
-StoreLock::StoreLock(const fs::path& file, Mode mode, Progress& progress,
-                     const std::string& waiting) {
-  make_folders(file.parent_path());
-  fd_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-  if (fd_ < 0) fail_errno(file, "cannot open the lock");
-  const int operation = (mode == Mode::kShared ? LOCK_SH : LOCK_EX) | LOCK_NB;
-  bool said = false;
-  while (::flock(fd_, operation) != 0) {
-    if (errno != EWOULDBLOCK && errno != EINTR) {
-      const int reason = errno;
-      ::close(std::exchange(fd_, -1));
-      errno = reason;
-      fail_errno(file, "cannot lock");
-    }
-    if (!std::exchange(said, true)) progress.note(waiting);
-    if (progress.cancelled()) {
-      ::close(std::exchange(fd_, -1));
-      throw Cancelled();
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-}
-
-StoreLock::~StoreLock() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-StoreLock::StoreLock(StoreLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-
 fs::path storage_lock_file(const fs::path& hub_dir) { return hub_dir / ".mererun.lock"; }
 
 HubRepository::HubRepository(const fs::path& hub_dir, const std::string& repository)
@@ -241,15 +212,6 @@ void sync_folder(const fs::path& folder) {
   if (fd < 0) return;
   ::fsync(fd);
   ::close(fd);
-}
-
-int64_t free_disk_bytes(const fs::path& path) {
-  std::error_code ec;
-  fs::path above = fs::absolute(path, ec);
-  while (!fs::exists(above, ec) && above.has_relative_path()) above = above.parent_path();
-  struct statvfs st {};
-  if (::statvfs(above.c_str(), &st) != 0) return 0;
-  return static_cast<int64_t>(st.f_bavail) * static_cast<int64_t>(st.f_frsize);
 }
 
 }  // namespace mere

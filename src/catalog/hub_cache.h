@@ -24,21 +24,6 @@ namespace mere {
 // be made) <user cache>/hub. Not created.
 fs::path hub_cache_dir();
 
-// An advisory lock between processes (flock), let go on destruction or when the process ends.
-class StoreLock {
- public:
-  enum class Mode { kShared, kExclusive };
-  // Creates `file` and its folder when missing. While another process holds the lock: says
-  // `waiting` once and asks again every 50 ms; Cancelled when cancelled.
-  StoreLock(const fs::path& file, Mode mode, Progress& progress, const std::string& waiting);
-  ~StoreLock();
-  StoreLock(StoreLock&& other) noexcept;
-  StoreLock& operator=(StoreLock&&) = delete;
-
- private:
-  int fd_ = -1;
-};
-
 // <hub>/.mererun.lock: shared by pulls, exclusive for what removes.
 fs::path storage_lock_file(const fs::path& hub_dir);
 
@@ -95,7 +80,5 @@ class HubRepository {
 void make_folders(const fs::path& folder);
 // Makes renames and new names in `folder` last.
 void sync_folder(const fs::path& folder);
-// Free bytes for this user on the file system that holds `path`, or would.
-int64_t free_disk_bytes(const fs::path& path);
 
 }  // namespace mere

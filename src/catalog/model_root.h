@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "catalog/catalog.h"
 #include "core/files.h"
 #include "core/progress.h"
 
@@ -38,6 +39,22 @@ struct Manifest {
   bool supports_stated = false;       // false: the manifest is silent or absent
 };
 
+// A file that a pull installed, as its manifest lists it.
+struct InstalledFile {
+  std::string path;  // relative to the model's folder
+  int64_t bytes = 0;
+  std::string hash;  // SHA-256, or the SHA-1 of a git blob: by its length
+  int source = 0;    // index in `sources`
+};
+
+// Where a part of an installed model came from.
+struct InstalledSource {
+  std::string role;
+  std::string repository;
+  std::string revision;
+  std::string destination;  // folder below the root; empty: the root itself
+};
+
 struct ModelRoot {
   fs::path path;
   Manifest manifest;
@@ -50,18 +67,28 @@ struct ModelRoot {
   // name -> path relative to the root (checked to stay inside it), or absolute when the manifest
   // says "absolute".
   std::vector<std::pair<std::string, std::string>> component_paths;
+
+  // What a pull wrote; all empty in a folder that was made by hand.
+  std::vector<InstalledFile> files;
+  std::vector<InstalledSource> sources;
+  std::vector<UsageTerms> terms;  // accepted
 };
 
-// Reads `folder`/mererun_model.json; without one the model is recognised from model_index.json
-// (a local diffusers folder) and its id is the folder's name. UsageError when it is neither or of a
-// kind this program cannot use, IoError naming file and field when a file is damaged.
+// Reads `folder`/mererun_model.json; without one the model is recognised from its own files
+// (catalog/recognise.h) and its id is the folder's name. UsageError when it is neither or of a kind
+// this program cannot use, IoError naming file and field when a file is damaged.
 ModelRoot open_model_root(const fs::path& folder);
 
-// `requested` is an existing path (which wins), an id under `models_dir`, the embedded model's id,
-// or empty: then the first installed image model of a family in `families`, else the embedded one.
-// UsageError when the model is not installed.
+// `requested` is an existing path (which wins), an id in the store or in a location of the user's
+// (catalog/store_places.h), the upstream repository of a catalog id, the embedded model's id, or
+// empty: then the first installed image model of a family in `families`, else the embedded one.
+// `models_dir` empty: the default store with the user's locations; else that folder alone.
+// UsageError when the model is not installed, IoError when a file that its pull installed is not
+// there whole.
 ModelRoot resolve_image_model(const std::string& requested, const fs::path& models_dir,
                               const std::vector<std::string>& families);
+
+inline constexpr const char* kEmbeddedModelId = "image-emoji-nano";
 
 // Folder of the model that ships with the program; nullopt when it is not beside the executable.
 std::optional<fs::path> embedded_model_dir();

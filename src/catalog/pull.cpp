@@ -5,21 +5,24 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/file_lock.h"
 
 namespace mere {
 namespace {
 
 // One pull of a repository at a time; in one order, so that two pulls never wait for each other.
-std::vector<StoreLock> lock_repositories(const CatalogModel& model, const PullRequest& request,
-                                         TransferObserver& observer) {
+std::vector<FileLock> lock_repositories(const CatalogModel& model, const PullRequest& request,
+                                        TransferObserver& observer) {
   std::set<fs::path> files;
   for (const HubSource& source : model.sources) {
     files.insert(HubRepository(request.hub_dir, source.repository).lock_file());
   }
-  std::vector<StoreLock> locks;
+  std::vector<FileLock> locks;
   for (const fs::path& file : files) {
-    locks.emplace_back(file, StoreLock::Mode::kExclusive, observer,
-                       model.id + ": another pull is at work on it, waiting for its end");
+    locks.push_back(FileLock::acquire(
+        file, {.progress = &observer, .on_wait = [&] {
+                 observer.note(model.id + ": another pull is at work on it, waiting for its end");
+               }}));
   }
   return locks;
 }
@@ -43,8 +46,11 @@ PulledModel pull_one(const CatalogModel& model, const PullRequest& request,
     return {.id = model.id, .path = destination, .already_there = true};
   }
   make_folders(request.hub_dir);
-  const StoreLock storage(storage_lock_file(request.hub_dir), StoreLock::Mode::kShared, observer,
-                          "the store is being cleaned, waiting for its end");
+  const FileLock storage = FileLock::acquire(
+      storage_lock_file(request.hub_dir),
+      {.progress = &observer,
+       .on_wait = [&] { observer.note("the store is being cleaned, waiting for its end"); },
+       .shared = true});
   const auto locks = lock_repositories(model, request, observer);
   const PullPlan plan = plan_pull(model, request, observer);
   if (plan.installed) {

@@ -1,7 +1,7 @@
 // Getting a model of the catalog onto this machine.
 //
 //   PullRequest request{.models_dir = default_models_dir(), .hub_dir = hub_cache_dir(),
-//                       .access = hub_access_from_environment()};
+//                       .access = hub_access(progress)};
 //   const auto pulled = pull_model(*find_catalog_model("image-klein-nano"), request, observer);
 //
 // plan_pull() answers what a pull would do: gates that need no network come first, then the commits
@@ -31,8 +31,8 @@ struct PullRequest {
   bool accept_license = false;
   TransferOptions transfer{};
   // The machine, for tests.
-  int64_t physical_memory_bytes = 0;                    // 0: this machine's
-  std::function<int64_t(const fs::path&)> free_disk{};  // empty: free_disk_bytes()
+  int64_t physical_memory_bytes = 0;                                   // 0: this machine's
+  std::function<std::optional<int64_t>(const fs::path&)> free_disk{};  // empty: free_disk_bytes()
 };
 
 // Why a pull cannot start.

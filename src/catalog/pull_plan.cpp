@@ -82,7 +82,10 @@ void check_places(const CatalogModel& model, const std::vector<PlannedFile>& fil
 }
 
 void look_at_disk(PullPlan& plan, const PullRequest& request) {
-  const auto free_disk = request.free_disk ? request.free_disk : free_disk_bytes;
+  // Where it cannot be found out, writing will tell.
+  const auto free_disk = [&](const fs::path& path) {
+    return (request.free_disk ? request.free_disk : free_disk_bytes)(path).value_or(INT64_MAX);
+  };
   const int64_t estimate = plan.model->download_bytes.value_or(plan.total_bytes);
   const int64_t reserve = std::max(kSmallestReserve, estimate / 5);
   plan.disk_need_bytes = plan.fetch_bytes > 0 ? plan.fetch_bytes + reserve : 0;

@@ -257,7 +257,7 @@ int run_reporting_errors(int argc, const char* const* argv) {
 
 }  // namespace
 
-fs::path Context::models_dir(Progress& progress) const {
+fs::path Context::named_models_dir(Progress& progress) const {
   std::error_code ec;
   if (!models_root.empty()) {
     if (!fs::is_directory(models_root, ec)) {
@@ -270,7 +270,12 @@ fs::path Context::models_dir(Progress& progress) const {
   if (variable != nullptr && *variable != '\0' && !fs::is_directory(variable, ec)) {
     progress.warn("MERERUN_MODELS_DIR: no folder at " + std::string(variable));
   }
-  return default_models_dir();
+  return {};
+}
+
+fs::path Context::models_dir(Progress& progress) const {
+  const fs::path named = named_models_dir(progress);
+  return named.empty() ? default_models_dir() : named;
 }
 
 int run(int argc, const char* const* argv) {

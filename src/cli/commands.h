@@ -27,6 +27,9 @@ struct Context {
   // Where installed models are. UsageError when --models-root is no folder; a warning when
   // MERERUN_MODELS_DIR is none: it may be set for programs that have not run yet.
   fs::path models_dir(Progress& progress) const;
+  // The same for what looks models up: empty when --models-root names none, for the user's own
+  // locations count then too (catalog/store_places.h).
+  fs::path named_models_dir(Progress& progress) const;
 };
 
 void add_config_command(CLI::App& app, Context& context);

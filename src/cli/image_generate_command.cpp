@@ -155,7 +155,7 @@ void scale_loras(GenerateOptions& options, TerminalProgress& progress) {
 
 int draw(GenerateOptions& options, Context& context, TerminalProgress& progress) {
   ImageRequest& request = options.request;
-  request.models_dir = context.models_dir(progress);
+  request.models_dir = context.named_models_dir(progress);
   request.metadata = !options.no_metadata;
   scale_loras(options, progress);
   // A wrong MERERUN_SHOW_PROTOCOL is told now, not after minutes of work.

@@ -101,7 +101,7 @@ int run_validate(const ValidateOptions& options, const Context& context) {
   // The progress of every stage of every case would bury the report.
   TerminalProgress progress(ProgressStyle::kQuiet);
   request.precision = options.precision;
-  request.models_dir = context.models_dir(progress);
+  request.models_dir = context.named_models_dir(progress);
   const InterruptGuard interrupt(progress, false);
   const ValidateReport report = validate_images(request, progress);
   if (!options.quiet) print_report(report);

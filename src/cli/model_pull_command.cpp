@@ -27,12 +27,12 @@ struct PullOptions {
   bool progress_json = false;
 };
 
-PullRequest pull_request(const PullOptions& options, const Context& context) {
+PullRequest pull_request(const PullOptions& options, const Context& context, Progress& progress) {
   PullRequest request;
-  request.models_dir =
-      fs::absolute(context.models_root.empty() ? default_models_dir() : context.models_root);
+  request.models_dir = fs::absolute(context.models_root.empty() ? default_models_dir()
+                                                                : fs::path(context.models_root));
   request.hub_dir = options.cache_dir.empty() ? hub_cache_dir() : fs::absolute(options.cache_dir);
-  request.access = hub_access_from_environment();
+  request.access = hub_access(progress);
   request.force = options.force;
   request.allow_unsupported = options.allow_unsupported;
   request.accept_license = options.accept_license;
@@ -208,7 +208,7 @@ bool is_skipped(const CatalogModel& model, const PullOptions& options, const Pul
 
 int run_pull(const PullOptions& options, Context& context, PullProgress& progress) {
   const auto models = chosen_models(options);
-  const PullRequest request = pull_request(options, context);
+  const PullRequest request = pull_request(options, context, progress);
   const InterruptGuard interrupt(progress, false);
   if (options.preflight) return run_preflight(options, models, request, progress);
   Outcome outcome;

@@ -16,7 +16,6 @@ namespace {
 
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 constexpr size_t kMaxValueBytes = 4096;
-constexpr std::string_view kDefaultEndpoint = "https://huggingface.co";
 constexpr std::string_view kFileSource = "config file";
 
 // ---- Text ---------------------------------------------------------------------------------------
@@ -45,18 +44,6 @@ size_t characters(std::string_view text) {
 [[noreturn]] void refuse(const char* code, const std::string& source, const std::string& why,
                          const std::string& hint = "") {
   throw UsageError{{code, source, source + " " + why, hint}};
-}
-
-// A token goes into a header as it is: a line break in it would add headers of its own.
-std::string checked_token(std::string_view token, const std::string& source) {
-  const bool clean =
-      std::ranges::all_of(token, [](unsigned char c) { return c > 0x20 && c < 0x7F; });
-  if (!clean) {
-    refuse("token_invalid", source, "holds characters that no token has",
-           "copy the token again, without spaces or line breaks");
-  }
-  if (token.size() > kMaxValueBytes) refuse("token_invalid", source, "is too long for a token");
-  return std::string(token);
 }
 
 bool is_loopback(const std::string& host, bool bracketed) {
@@ -275,10 +262,22 @@ std::string overriding_variable(const ConfigKey& key) {
   return "";
 }
 
+// A token goes into a header as it is: a line break in it would add headers of its own.
+std::string checked_token(std::string_view token, const std::string& source) {
+  const bool clean =
+      std::ranges::all_of(token, [](unsigned char c) { return c > 0x20 && c < 0x7F; });
+  if (!clean) {
+    refuse("token_invalid", source, "holds characters that no token has",
+           "copy the token again, without spaces or line breaks");
+  }
+  if (token.size() > kMaxValueBytes) refuse("token_invalid", source, "is too long for a token");
+  return std::string(token);
+}
+
 std::string checked_endpoint(std::string_view given, const std::string& source) {
   const std::string url = trimmed(given);
   const char* code = "endpoint_invalid";
-  const std::string hint = "an address such as " + std::string(kDefaultEndpoint);
+  const std::string hint = "an address such as " + std::string(kDefaultHubEndpoint);
   // The address is not repeated in any message: it may hold a password or a token.
   if (url.size() > kMaxValueBytes) refuse(code, source, "is too long for an address");
   if (!std::ranges::all_of(url,
@@ -331,7 +330,7 @@ std::optional<HubToken> hub_token(Progress& progress) {
 
 HubEndpoint hub_endpoint(Progress& progress) {
   const std::optional<Found> found = find_value(find_config_key("hf-endpoint"), progress);
-  if (!found) return {std::string(kDefaultEndpoint), "default"};
+  if (!found) return {std::string(kDefaultHubEndpoint), "default"};
   const std::string source =
       found->source == kFileSource ? "hf-endpoint in the config file" : found->source;
   return {checked_endpoint(found->value, source), found->source};

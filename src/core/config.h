@@ -24,6 +24,8 @@
 
 namespace mere {
 
+inline constexpr std::string_view kDefaultHubEndpoint = "https://huggingface.co";
+
 struct ConfigKey {
   std::string_view name;          // on the command line: "hf-token"
   std::string_view field;         // in the file: "hf_token"
@@ -70,5 +72,6 @@ HubEndpoint hub_endpoint(Progress& progress);
 
 // `url` checked and without slashes at its end; `source` is what errors name.
 std::string checked_endpoint(std::string_view url, const std::string& source);
+std::string checked_token(std::string_view token, const std::string& source);
 
 }  // namespace mere

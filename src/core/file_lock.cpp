@@ -50,12 +50,12 @@ bool still_there(int fd, const fs::path& path) {
 }
 
 // The open file with its lock, or -1 when another holds it.
-int lock_once(const fs::path& path) {
+int lock_once(const fs::path& path, bool shared) {
   while (true) {
     const int fd = open_lock_file(path);
     int result = -1;
     do {
-      result = ::flock(fd, LOCK_EX | LOCK_NB);
+      result = ::flock(fd, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB);
     } while (result != 0 && errno == EINTR);
     const int problem = errno;
     try {
@@ -78,7 +78,7 @@ FileLock FileLock::acquire(const fs::path& path, const Wait& wait) {
   const Clock::time_point start = Clock::now();
   std::chrono::microseconds pause = kFirstPause;
   for (bool first = true;; first = false) {
-    const int fd = lock_once(path);
+    const int fd = lock_once(path, wait.shared);
     if (fd >= 0) return FileLock(fd);
     if (first && wait.on_wait) wait.on_wait();
     if (wait.progress != nullptr) wait.progress->check_cancelled();
@@ -92,7 +92,7 @@ FileLock FileLock::acquire(const fs::path& path, const Wait& wait) {
 }
 
 std::optional<FileLock> FileLock::try_acquire(const fs::path& path) {
-  const int fd = lock_once(path);
+  const int fd = lock_once(path, false);
   return fd < 0 ? std::nullopt : std::optional(FileLock(fd));
 }
 

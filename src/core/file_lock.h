@@ -1,4 +1,5 @@
-// A lock between processes: an exclusive flock on a file of its own, held until the object goes.
+// A lock between processes: flock on a file of its own, held until the object goes. Exclusive
+// unless said otherwise.
 //
 //   const FileLock lock = FileLock::acquire(folder / "state.lock", {.progress = &progress});
 //   // read, change, write_file_atomic
@@ -26,6 +27,8 @@ class FileLock {
     std::optional<std::chrono::milliseconds> timeout{};
     // Called once when the lock is not free at the first try: to say what is waited for.
     std::function<void()> on_wait{};
+    // Held together with others that share it; an exclusive one waits for all of them.
+    bool shared = false;
   };
 
   // Creates `path` (mode 0600, missing parents too) and waits for the lock. IoError naming the file

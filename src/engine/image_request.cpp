@@ -267,9 +267,7 @@ void Resolver::check_values() {
 }
 
 void Resolver::find_model() {
-  const fs::path models_dir =
-      request_.models_dir.empty() ? default_models_dir() : request_.models_dir;
-  out_.model = resolve_image_model(request_.model, models_dir, image_family_names());
+  out_.model = resolve_image_model(request_.model, request_.models_dir, image_family_names());
   const Manifest& manifest = out_.model.manifest;
   out_.family = find_image_family(manifest.family);
   if (out_.family == nullptr) {

@@ -47,7 +47,7 @@ struct ImageRequest {
   bool metadata = true;
   std::optional<int64_t> memory_limit_bytes;
   Precision precision = Precision::kAuto;
-  fs::path models_dir;
+  fs::path models_dir{};  // empty: the default store and the user's locations
 };
 
 struct ImageOutput {

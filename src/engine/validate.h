@@ -18,7 +18,7 @@ struct ValidateRequest {
   std::string test = "all";  // all, vae, encoder, transformer, pipeline
   std::string model{};       // id or folder; with cases: used instead of the model each case names
   std::optional<fs::path> cases;  // a folder of cases, the folder that holds cases/, or one file
-  fs::path models_dir;
+  fs::path models_dir{};          // as in ImageRequest
   Precision precision = Precision::kFloat32;  // the recorded cases are exact
 };
 

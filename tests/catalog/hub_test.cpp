@@ -165,21 +165,23 @@ TEST(HubPaths, ThatLeaveTheirFolderAreRefused) {
 }
 
 TEST(HubAccessTest, ComesFromTheEnvironment) {
+  SilentProgress progress;
   ::setenv("HF_TOKEN", "  hf_one\n", 1);
   ::setenv("HUGGING_FACE_HUB_TOKEN", "hf_two", 1);
   ::setenv("HF_ENDPOINT", "https://mirror.example/", 1);
-  HubAccess access = hub_access_from_environment();
+  HubAccess access = hub_access(progress);
   EXPECT_EQ(access.token, "hf_one");
   EXPECT_EQ(access.token_source, "HF_TOKEN");
-  EXPECT_EQ(access.endpoint, "https://mirror.example/");
+  EXPECT_EQ(access.endpoint, "https://mirror.example");
   ::unsetenv("HF_TOKEN");
-  EXPECT_EQ(hub_access_from_environment().token_source, "HUGGING_FACE_HUB_TOKEN");
+  EXPECT_EQ(hub_access(progress).token_source, "HUGGING_FACE_HUB_TOKEN");
   ::setenv("HF_ENDPOINT", "http://mirror.example", 1);
-  EXPECT_THROW(hub_access_from_environment(), UsageError);
+  EXPECT_THROW(hub_access(progress), UsageError);
   ::unsetenv("HUGGING_FACE_HUB_TOKEN");
   ::unsetenv("HF_ENDPOINT");
-  EXPECT_EQ(hub_access_from_environment().endpoint, kDefaultHubEndpoint);
-  EXPECT_THROW(Hub({kDefaultHubEndpoint, "a\r\nX: y", "HF_TOKEN"}, {}, {}), UsageError);
+  EXPECT_EQ(hub_access(progress).endpoint, kDefaultHubEndpoint);
+  EXPECT_THROW(Hub({std::string(kDefaultHubEndpoint), "a\r\nX: y", "HF_TOKEN"}, {}, {}),
+               UsageError);
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ int main(int argc, char** argv) {
     mere::PullRequest request;
     request.hub_dir = argv[2];
     request.models_dir = argv[3];
-    request.access = mere::hub_access_from_environment();
+    request.access = mere::hub_access(observer);
     request.transfer.hub.timeouts.stall_seconds = 2;
     request.transfer.hub.retry.wait = [](double) {};
     request.transfer.hub.retry.tries = 3;

@@ -141,5 +141,19 @@ TEST_F(FileLockTest, IsGivenBackByTheKernelWhenItsHolderIsKilled) {
   ::close(ends[1]);
 }
 
+TEST(FileLock, SharedOnesKeepOnlyExclusiveOnesOut) {
+  const TemporaryHome home;
+  const fs::path path = app_support_dir() / "shared.lock";
+  {
+    const FileLock one = FileLock::acquire(path, {.shared = true});
+    const FileLock two = FileLock::acquire(path, {.shared = true});
+    EXPECT_FALSE(FileLock::try_acquire(path));
+  }
+  const std::optional<FileLock> alone = FileLock::try_acquire(path);
+  ASSERT_TRUE(alone);
+  EXPECT_THROW(FileLock::acquire(path, {.timeout = std::chrono::milliseconds(1), .shared = true}),
+               IoError);
+}
+
 }  // namespace
 }  // namespace mere

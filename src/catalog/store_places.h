@@ -1,0 +1,60 @@
+// Where models are looked for: the store (the models folder), then single folders that the user
+// bound to an id, then folders of models that the user named. The latter two are read only: nothing
+// there is ever changed or removed.
+//
+//   const StorePlaces places = store_places({});
+//   if (const auto found = find_model_folder("image-klein-nano", places)) open_model_root(*found);
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/files.h"
+
+namespace mere {
+
+struct ModelBinding {
+  std::string id;
+  fs::path path;                // folder of the model
+  bool terms_accepted = false;  // of a restricted id
+};
+
+struct ModelLocations {
+  std::vector<fs::path> roots;
+  std::vector<ModelBinding> bindings;
+};
+
+struct StorePlaces {
+  fs::path models_dir;
+  ModelLocations locations;
+  bool locations_used = false;  // false: a models folder was named, which turns them off
+};
+
+// <app support>/model_locations.json. Missing: none. IoError when it is damaged: a location that
+// silently disappears would look like a lost model.
+fs::path locations_path();
+ModelLocations read_locations();
+void write_locations(const ModelLocations& locations);
+
+// `models_dir` names the store (--models-root); empty: MERERUN_MODELS_DIR, else the default store
+// together with the locations.
+StorePlaces store_places(const fs::path& models_dir);
+
+enum class ModelPlace { kStore, kBinding, kLocation, kEmbedded };
+std::string_view place_name(ModelPlace place);
+
+struct ModelFolder {
+  std::string id;  // the folder's name, or what it is bound to
+  fs::path path;
+  ModelPlace place = ModelPlace::kStore;
+};
+
+// Every folder that may hold a model, in order of places and sorted by name inside one. An id that
+// an earlier place has hides later ones. Hidden folders and such that cannot be read are left out.
+std::vector<ModelFolder> model_folders(const StorePlaces& places);
+
+// By id, exact, else without regard to letter case; nullopt when there is none.
+std::optional<ModelFolder> find_model_folder(const std::string& id, const StorePlaces& places);
+
+}  // namespace mere
