@@ -21,8 +21,8 @@ constexpr std::chrono::microseconds kFirstPause{500};
 constexpr std::chrono::microseconds kLastPause{20'000};
 
 [[noreturn]] void fail(const fs::path& path, const std::string& what) {
-  throw IoError{
-      {"lock_unusable", path.string(), path.string() + ": " + what, "locks are ordinary files"}};
+  throw IoError{{"lock_unusable", path.string(), path.string() + ": " + what,
+                 "a lock is an ordinary file in a folder that can be written"}};
 }
 
 int open_lock_file(const fs::path& path) {

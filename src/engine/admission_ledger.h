@@ -1,4 +1,5 @@
-// The file behind admission: who runs and who waits. docs/admission.md describes it.
+// The file behind admission: who runs and who waits. docs/cli.md, "Several jobs at once", says what
+// users see of it.
 //
 // Every reader sees a whole file, for it is replaced and never written in place; a change is made
 // under the lock beside it. A file that cannot be understood is an error and is left as it is: a

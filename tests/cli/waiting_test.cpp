@@ -88,8 +88,14 @@ TEST_F(WaitingProgram, StartsWhenItIsItsTurnAndTellsProgramsSo) {
   bool gave_back = false;
   bool stopped = false;
   const ProgramResult result = draw({"--progress-json"}, [&](pid_t pid, const std::string& err) {
-    if (!gave_back && contains(err, "\"position\":1,")) give_permits_back(held), gave_back = true;
-    if (!stopped && contains(err, "loadingTransformer")) ::kill(pid, SIGINT), stopped = true;
+    if (!gave_back && contains(err, "\"position\":1,")) {
+      gave_back = true;
+      give_permits_back(held);
+    }
+    if (!stopped && contains(err, "loadingTransformer")) {
+      stopped = true;
+      ::kill(pid, SIGINT);
+    }
   });
   EXPECT_EQ(result.status, 130) << result.err;
   const std::string first = result.err.substr(0, result.err.find('\n'));

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "core/system.h"
+#include "engine/admission.h"
 #include "engine/image_request.h"
 
 namespace mere {
@@ -16,6 +17,7 @@ class ImageGenerate : public ::testing::Test {
   void SetUp() override {
     reset_fake_family();
     ::setenv("XDG_CACHE_HOME", (folder.path() / "cache").c_str(), 1);
+    ::setenv("XDG_DATA_HOME", (folder.path() / "data").c_str(), 1);
     folder.write("models/fake-model/mererun_model.json",
                  R"({"id": "fake-model", "family": "fake"})");
     folder.write("models/fake-model/vae/a.safetensors", "weights");
@@ -29,9 +31,13 @@ class ImageGenerate : public ::testing::Test {
     fs::create_directory(out());
     request.output = (out() / "picture.png").string();
   }
-  void TearDown() override { ::unsetenv("XDG_CACHE_HOME"); }
+  void TearDown() override {
+    ::unsetenv("XDG_CACHE_HOME");
+    ::unsetenv("XDG_DATA_HOME");
+  }
 
   fs::path out() const { return folder.path() / "out"; }
+  fs::path ledger() const { return folder.path() / "data/MereRun/admission/state.json"; }
   std::vector<std::string> files() const {
     std::vector<std::string> names;
     for (const std::string& name : folder.names()) {
@@ -178,6 +184,64 @@ TEST_F(ImageGenerate, TheSizeStoredIsTheRealOne) {
   EXPECT_EQ(json.at("height"), 64);
   EXPECT_EQ(json.at("strength"), 0.75);
   EXPECT_EQ(json.at("references"), 1);
+}
+
+// ---- The queue of jobs --------------------------------------------------------------------------
+
+TEST_F(ImageGenerate, SmallJobsTakeNoTicket) {
+  generate_images(request, progress);
+  EXPECT_FALSE(fs::exists(ledger()));
+}
+
+TEST_F(ImageGenerate, AJobHoldsATicketFromItsWeightsToItsLastPicture) {
+  const HostSample host = sample_host(folder.path());
+  if (host.disk.value_or(0) < minimum_disk_bytes(host) || host.available.value_or(0) < 2 * kGib) {
+    GTEST_SKIP() << "this machine starts no job that needs a ticket";
+  }
+  fake_family().info.weight_bytes = kGib;
+  request.count = 2;
+  int seen = 0;
+  fake_family().before_picture = [&](size_t, Progress&) {
+    const AdmissionLedger held = read_ledger(ledger());
+    ASSERT_EQ(held.tickets.size(), 1U);
+    EXPECT_EQ(held.tickets[0].label, "image generate");
+    EXPECT_EQ(held.tickets[0].resource_class, ResourceClass::kStandard);
+    EXPECT_TRUE(held.tickets[0].active);
+    ++seen;
+  };
+  const ImageResult result = generate_images(request, progress);
+  EXPECT_EQ(seen, 2);
+  EXPECT_TRUE(read_ledger(ledger()).tickets.empty());
+  EXPECT_NE(result.timings.front().stage, "waiting");
+  // Also when it fails.
+  fake_family().before_picture = [](size_t, Progress& p) {
+    p.cancel();
+    p.check_cancelled();
+  };
+  EXPECT_THROW(generate_images(request, progress), Cancelled);
+  EXPECT_TRUE(read_ledger(ledger()).tickets.empty());
+}
+
+// What the machine has not at the moment is an error after the wait, and names a size that fits.
+TEST_F(ImageGenerate, MemoryThatIsNotFreeIsAnErrorOfTheRequest) {
+  const int64_t available = available_memory_bytes();
+  fake_family().info.activation_bytes = [&](const ImageExtent& picture) {
+    return picture.size.width > 64 ? available + available / 2 : int64_t{1000};
+  };
+  request.width = 128;
+  if (available + available / 2 > usable_memory_bytes()) {
+    // It could never fit: said while the request is checked.
+    EXPECT_THROW(resolve_image_request(request, progress), ResourceError);
+  }
+  try {
+    generate_images(request, progress);
+    FAIL();
+  } catch (const ResourceError& e) {
+    EXPECT_TRUE(e.info().code == "memory" || e.info().code == "admission_disk") << e.what();
+  }
+  EXPECT_EQ(fake_family().loads, 0);
+  request.width = 64;
+  EXPECT_EQ(generate_images(request, progress).outputs.size(), 1U);
 }
 
 }  // namespace
