@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "catalog/names.h"
 #include "core/json.h"
 #include "core/system.h"
 

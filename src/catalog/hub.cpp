@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "catalog/curl_api.h"
+#include "catalog/names.h"
 #include "core/config.h"
 #include "core/json.h"
 
@@ -21,17 +22,6 @@ constexpr size_t kMaxPageBytes = size_t{16} << 20;
 constexpr size_t kMaxPages = 200;
 constexpr size_t kMaxFiles = 100'000;
 constexpr int64_t kMaxFileBytes = int64_t{1} << 44;
-constexpr size_t kMaxPathBytes = 255;  // what resolve_inside() takes
-constexpr size_t kMaxNameBytes = 96;
-
-bool is_hex(std::string_view text, size_t digits) {
-  return text.size() == digits && text.find_first_not_of("0123456789abcdef") == text.npos;
-}
-
-std::string lower(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
 
 // "W/\"abc\"" -> "abc".
 std::string plain_etag(const std::string& text) {
@@ -109,50 +99,6 @@ HubAccess hub_access(Progress& progress) {
     access.token_source = std::move(token->source);
   }
   return access;
-}
-
-bool is_repository_id(std::string_view text) {
-  const size_t slash = text.find('/');
-  if (slash == text.npos) return false;
-  const auto is_name = [](std::string_view name) {
-    return !name.empty() && name.size() <= kMaxNameBytes && name.find("..") == name.npos &&
-           name.find("--") == name.npos && name[0] != '.' && name[0] != '-' &&
-           std::ranges::all_of(name, [](unsigned char c) {
-             return c < 128 && (std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.');
-           });
-  };
-  return is_name(text.substr(0, slash)) && is_name(text.substr(slash + 1));
-}
-
-bool is_revision(std::string_view text) {
-  return path_problem(text).empty() && std::ranges::all_of(text, [](unsigned char c) {
-           return c < 128 &&
-                  (std::isalnum(c) != 0 ||
-                   std::string_view("-_./").find(static_cast<char>(c)) != std::string_view::npos);
-         });
-}
-
-bool is_commit(std::string_view text) { return is_hex(text, 40); }
-
-bool is_blob_name(std::string_view text) { return is_hex(text, 40) || is_hex(text, 64); }
-
-std::string path_problem(std::string_view path) {
-  if (path.empty()) return "is empty";
-  if (path.size() > kMaxPathBytes) return "is longer than 255 bytes";
-  if (path.front() == '/') return "is absolute";
-  for (const char c : path) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 32 || byte == 127) return "holds control characters";
-    if (c == '\\') return "holds a backslash";
-  }
-  for (size_t start = 0; start <= path.size();) {
-    const size_t end = std::min(path.find('/', start), path.size());
-    const std::string_view part = path.substr(start, end - start);
-    if (part.empty()) return "holds an empty part";
-    if (part == "." || part == "..") return "leaves its folder";
-    start = end + 1;
-  }
-  return {};
 }
 
 bool Retry::again(std::optional<double> asked_s) {
@@ -254,7 +200,7 @@ HttpResponse Hub::get(const std::string& repository, HttpRequest request, const 
 }
 
 std::string Hub::resolve_commit(const std::string& repository, const std::string& revision) {
-  if (!is_repository_id(repository) || !is_revision(revision)) {
+  if (!is_repository(repository) || !is_revision(revision)) {
     throw UsageError{{"repository_invalid", repository,
                       printable(repository) + " at " + printable(revision) +
                           " is no repository \"owner/name\" and revision",

@@ -116,15 +116,4 @@ struct HubBusy : IoError {
   std::optional<double> asked_s;  // Retry-After
 };
 
-// "owner/name", as the hub allows them: letters, digits, "-_.", no "--", "..", at most 96 each.
-bool is_repository_id(std::string_view text);
-// A branch, tag or commit that is safe in a path.
-bool is_revision(std::string_view text);
-bool is_commit(std::string_view text);
-bool is_blob_name(std::string_view text);  // 40 or 64 lower-case hex digits
-
-// Why `path` must not be made below a folder: absolute, "..", empty parts, control characters, '\',
-// too long. Empty when it may.
-std::string path_problem(std::string_view path);
-
 }  // namespace mere

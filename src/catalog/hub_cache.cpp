@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "catalog/hub.h"
+#include "catalog/names.h"
 #include "core/error.h"
 #include "core/json.h"
 #include "core/system.h"
@@ -58,7 +59,7 @@ fs::path storage_lock_file(const fs::path& hub_dir) { return hub_dir / ".mererun
 
 HubRepository::HubRepository(const fs::path& hub_dir, const std::string& repository)
     : hub_dir_(hub_dir) {
-  if (!is_repository_id(repository)) {
+  if (!is_repository(repository)) {
     throw UsageError{{"repository_invalid", repository,
                       printable(repository) + " is no repository \"owner/name\"", ""}};
   }

@@ -5,6 +5,8 @@
 namespace mere {
 namespace {
 
+constexpr size_t kMaxPathBytes = 255;  // what resolve_inside() takes
+
 bool is_letter_or_digit(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
@@ -27,31 +29,46 @@ bool is_model_id(std::string_view text) { return is_name(text, 128); }
 
 bool is_repository(std::string_view text) {
   const size_t slash = text.find('/');
-  return slash != std::string_view::npos && is_name(text.substr(0, slash), 96) &&
-         is_name(text.substr(slash + 1), 96);
+  // "--" separates owner and name in folders of the hub cache.
+  const auto is_part = [](std::string_view part) {
+    return is_name(part, 96) && part.find("..") == part.npos && part.find("--") == part.npos;
+  };
+  return slash != text.npos && is_part(text.substr(0, slash)) && is_part(text.substr(slash + 1));
 }
 
-bool is_revision(std::string_view text) { return is_name(text, 96); }
+bool is_revision(std::string_view text) {
+  return path_problem(text).empty() && text[0] != '-' && std::ranges::all_of(text, [](char c) {
+           return is_letter_or_digit(c) ||
+                  std::string_view("-_./").find(c) != std::string_view::npos;
+         });
+}
 
 bool is_commit(std::string_view text) { return is_hex(text, 40); }
 
+bool is_blob_name(std::string_view text) { return is_commit(text) || is_sha256(text); }
+
 bool is_sha256(std::string_view text) { return is_hex(text, 64); }
 
-bool is_relative_path(std::string_view text) {
-  if (text.empty() || text.size() > 512) return false;
-  const bool printable = std::ranges::all_of(text, [](char c) {
+std::string path_problem(std::string_view path) {
+  if (path.empty()) return "is empty";
+  if (path.size() > kMaxPathBytes) return "is longer than 255 bytes";
+  if (path.front() == '/') return "is absolute";
+  for (const char c : path) {
     const auto byte = static_cast<unsigned char>(c);
-    return byte >= 0x20 && byte != 0x7F && c != '\\';
-  });
-  if (!printable) return false;
-  for (size_t start = 0; start <= text.size();) {
-    const size_t end = std::min(text.find('/', start), text.size());
-    const std::string_view part = text.substr(start, end - start);
-    if (part.empty() || part == "." || part == ".." || part.size() > 255) return false;
+    if (byte < 32 || byte == 127) return "holds control characters";
+    if (c == '\\') return "holds a backslash";
+  }
+  for (size_t start = 0; start <= path.size();) {
+    const size_t end = std::min(path.find('/', start), path.size());
+    const std::string_view part = path.substr(start, end - start);
+    if (part.empty()) return "holds an empty part";
+    if (part == "." || part == "..") return "leaves its folder";
     start = end + 1;
   }
-  return true;
+  return {};
 }
+
+bool is_relative_path(std::string_view text) { return path_problem(text).empty(); }
 
 std::string lower(std::string_view text) {
   std::string out(text);

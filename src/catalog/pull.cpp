@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "catalog/names.h"
 #include "core/error.h"
 #include "core/file_lock.h"
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "catalog/model_root.h"
+#include "catalog/names.h"
 #include "catalog/pull.h"
 #include "core/error.h"
 #include "core/json.h"

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "catalog/glob.h"
+#include "catalog/names.h"
 #include "catalog/pull.h"
 #include "core/error.h"
 #include "core/json.h"

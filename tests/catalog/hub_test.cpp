@@ -4,6 +4,7 @@
 
 #include "fake_hub.h"
 
+#include "catalog/names.h"
 #include "core/json.h"
 
 namespace mere {
@@ -140,10 +141,10 @@ TEST_F(HubTest, RefusesWhatIsNoListing) {
 }
 
 TEST(HubNames, AreChecked) {
-  EXPECT_TRUE(is_repository_id("black-forest-labs/FLUX.2-klein-4B"));
+  EXPECT_TRUE(is_repository("black-forest-labs/FLUX.2-klein-4B"));
   for (const char* id : {"", "name", "a/b/c", "../x", "a/..", "a/b--c", "a/.b", "a/ b", "a/b?",
                          "/a", "a/", "-a/b"}) {
-    EXPECT_FALSE(is_repository_id(id)) << id;
+    EXPECT_FALSE(is_repository(id)) << id;
   }
   EXPECT_TRUE(is_revision("main"));
   EXPECT_TRUE(is_revision("refs/pr/1"));

@@ -143,7 +143,7 @@ TEST_F(FileLockTest, IsGivenBackByTheKernelWhenItsHolderIsKilled) {
 
 TEST(FileLock, SharedOnesKeepOnlyExclusiveOnesOut) {
   const TemporaryHome home;
-  const fs::path path = app_support_dir() / "shared.lock";
+  const fs::path path = home.path() / "shared.lock";
   {
     const FileLock one = FileLock::acquire(path, {.shared = true});
     const FileLock two = FileLock::acquire(path, {.shared = true});
