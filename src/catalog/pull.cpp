@@ -42,6 +42,7 @@ PulledModel pull_one(const CatalogModel& model, const PullRequest& request,
     observer.note(model.id + ": is here already");
     return {.id = model.id, .path = destination, .already_there = true};
   }
+  check_replaceable(destination);
   make_folders(request.hub_dir);
   const StoreLock storage(storage_lock_file(request.hub_dir), StoreLock::Mode::kShared, observer,
                           "the store is being cleaned, waiting for its end");
