@@ -18,8 +18,6 @@ namespace {
 
 constexpr int kTriesOfContent = 2;
 constexpr int64_t kProgressBytes = int64_t{64} << 10;  // less does not renew the tries
-// Written out as it comes, so that the sync at the end does not wait for the whole file.
-constexpr int64_t kWriteOutBytes = int64_t{16} << 20;
 constexpr size_t kMaxNoteBytes = 4096;
 constexpr size_t kMaxPointerBytes = 1024;
 constexpr std::string_view kPointerStart = "version https://git-lfs.github.com/spec/";
@@ -175,7 +173,6 @@ void BlobTransfer::open_part() {
   hash_ = std::make_unique<ContentHash>(fd_, job_.file.size, !job_.file.is_sha256());
   hash_->advance(there);
   set_offset(there);
-  written_to_ = there;
 }
 
 void BlobTransfer::restart() {
@@ -183,7 +180,6 @@ void BlobTransfer::restart() {
   if (::ftruncate(fd_, 0) != 0) fail_write(job_.repository->part(job_.file.etag), errno);
   hash_ = std::make_unique<ContentHash>(fd_, job_.file.size, !job_.file.is_sha256());
   set_offset(0);
-  written_to_ = 0;
   validator_.clear();
 }
 
@@ -305,10 +301,6 @@ void BlobTransfer::on_bytes(std::string_view bytes) {
     set_offset(offset_ + n);
   }
   hash_->advance(offset_);
-  if (offset_ - written_to_ >= kWriteOutBytes) {
-    ::sync_file_range(fd_, written_to_, offset_ - written_to_, SYNC_FILE_RANGE_WRITE);
-    written_to_ = offset_;
-  }
 }
 
 void BlobTransfer::check_pointer() {

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <fcntl.h>
 #include <memory>
 #include <openssl/evp.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@ namespace mere {
 namespace {
 
 constexpr size_t kPieceBytes = size_t{256} << 10;  // stays in a processor's cache
+constexpr int64_t kWriteOutBytes = int64_t{8} << 20;
 
 class Digest {
  public:
@@ -92,6 +94,7 @@ void ContentHash::run() {
     sha1.add(head.c_str(), head.size() + 1);
   }
   std::vector<unsigned char> piece(kPieceBytes);
+  int64_t written_out = 0;
   std::unique_lock lock(mutex_);
   for (;;) {
     // A writer announces small pieces; waking for each would cost more than hashing.
@@ -109,6 +112,11 @@ void ContentHash::run() {
     if (n > 0) {
       sha256.add(piece.data(), static_cast<size_t>(n));
       if (git_blob_) sha1.add(piece.data(), static_cast<size_t>(n));
+      // Here and not where it is written: asking can wait for the disk.
+      if (at + n - written_out >= kWriteOutBytes) {
+        ::sync_file_range(fd_, written_out, at + n - written_out, SYNC_FILE_RANGE_WRITE);
+        written_out = at + n;
+      }
     }
     lock.lock();
     if (n > 0) {

@@ -84,10 +84,12 @@ std::optional<HubFile> read_entry(const Json& entry, const std::string& source, 
   return file;
 }
 
-// A message of the server, in one short line.
-std::string server_says(const HttpResponse& response) {
+// A message of the server, in one short line; none that repeats the token.
+std::string server_says(const HttpResponse& response, const std::string& token) {
   const std::string* text = response.header("x-error-message");
-  return text == nullptr || text->empty() ? "" : "; the hub says: " + printable(*text, 200);
+  if (text == nullptr || text->empty()) return "";
+  if (!token.empty() && text->find(token) != std::string::npos) return "";
+  return "; the hub says: " + printable(*text, 200);
 }
 
 }  // namespace
@@ -144,14 +146,15 @@ void Hub::check_status(const HttpResponse& response, const std::string& reposito
   const bool has_token = !access_.token.empty();
   const std::string set_token = "mere.run config set hf-token TOKEN";
   const auto fail = [&](const char* name, const std::string& text, const std::string& hint) {
-    throw IoError{{name, page, page + ": " + text + server_says(response), hint}};
+    throw IoError{{name, page, page + ": " + text + server_says(response, access_.token), hint}};
   };
   if (status == 429 || status >= 500) {
-    throw HubBusy({status == 429 ? "hub_rate_limit" : "hub_unavailable", page,
-                   page + ": " + what + ": the hub answers " + std::to_string(status) +
-                       (status == 429 ? " (too many requests)" : "") + server_says(response),
-                   "try again later: what is here already is kept"},
-                  retry_after_s(response));
+    throw HubBusy(
+        {status == 429 ? "hub_rate_limit" : "hub_unavailable", page,
+         page + ": " + what + ": the hub answers " + std::to_string(status) +
+             (status == 429 ? " (too many requests)" : "") + server_says(response, access_.token),
+         "try again later: what is here already is kept"},
+        retry_after_s(response));
   }
   if (status == 401 && !has_token) {
     fail("hub_token_missing", "needs a token, and none is set, or it does not exist",

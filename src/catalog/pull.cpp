@@ -46,6 +46,7 @@ PulledModel pull_one(const CatalogModel& model, const PullRequest& request,
     observer.note(model.id + ": is here already");
     return {.id = model.id, .path = destination, .already_there = true};
   }
+  check_replaceable(destination);
   make_folders(request.hub_dir);
   const FileLock storage = FileLock::acquire(
       storage_lock_file(request.hub_dir),

@@ -90,6 +90,10 @@ std::vector<PulledModel> pull_model(const CatalogModel& model, const PullRequest
 // True when <models>/<id> is an install of which every file of its manifest is there with its size.
 bool is_installed_whole(const fs::path& folder, const std::string& id);
 
+// IoError when `folder` holds files that no pull put there: an install holds links and its
+// manifest, anything else is somebody's work and not this program's to replace.
+void check_replaceable(const fs::path& folder);
+
 // Builds <models>/<id> from blobs that are there, replacing an older install in one step, and
 // checks that it opens as a model. `sha256`: by blob name.
 void install_model(const PullPlan& plan, const PullRequest& request,

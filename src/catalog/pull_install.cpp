@@ -102,26 +102,6 @@ Json manifest_of(const PullPlan& plan, const std::map<std::string, std::string>&
   return json;
 }
 
-// An install holds links and its manifest, nothing else; a folder with files of its own is
-// somebody's work and not this program's to replace.
-void check_replaceable(const fs::path& folder) {
-  std::error_code ec;
-  if (fs::is_symlink(folder, ec) || !fs::exists(folder, ec)) return;
-  const auto refuse = [&](const std::string& what) {
-    throw IoError{{"install_in_the_way", folder.string(),
-                   folder.string() + " holds " + what + " that mere.run did not put there",
-                   "move it away, or choose another folder with --models-root"}};
-  };
-  if (!fs::is_directory(folder, ec)) refuse("a file");
-  size_t entries = 0;
-  for (fs::recursive_directory_iterator it(folder, ec), end; !ec && it != end; it.increment(ec)) {
-    if (++entries > kMaxEntries) refuse("files");
-    if (it->is_symlink(ec) || it->is_directory(ec)) continue;
-    if (it.depth() == 0 && it->path().filename() == kManifestName) continue;
-    refuse("\"" + printable(it->path().filename().string()) + "\"");
-  }
-}
-
 // Hidden folders of installs that did not come to their end. Nobody else installs this id: the
 // caller holds the lock of its repository.
 void remove_leftovers(const fs::path& models_dir, const std::string& id) {
@@ -205,6 +185,24 @@ bool is_installed_whole(const fs::path& folder, const std::string& id) {
     return true;
   } catch (const std::exception&) {
     return false;
+  }
+}
+
+void check_replaceable(const fs::path& folder) {
+  std::error_code ec;
+  if (fs::is_symlink(folder, ec) || !fs::exists(folder, ec)) return;
+  const auto refuse = [&](const std::string& what) {
+    throw IoError{{"install_in_the_way", folder.string(),
+                   folder.string() + " holds " + what + " that mere.run did not put there",
+                   "move it away, or choose another folder with --models-root"}};
+  };
+  if (!fs::is_directory(folder, ec)) refuse("a file");
+  size_t entries = 0;
+  for (fs::recursive_directory_iterator it(folder, ec), end; !ec && it != end; it.increment(ec)) {
+    if (++entries > kMaxEntries) refuse("files");
+    if (it->is_symlink(ec) || it->is_directory(ec)) continue;
+    if (it.depth() == 0 && it->path().filename() == kManifestName) continue;
+    refuse("\"" + printable(it->path().filename().string()) + "\"");
   }
 }
 

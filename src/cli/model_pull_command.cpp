@@ -29,8 +29,9 @@ struct PullOptions {
 
 PullRequest pull_request(const PullOptions& options, const Context& context, Progress& progress) {
   PullRequest request;
-  request.models_dir = fs::absolute(context.models_root.empty() ? default_models_dir()
-                                                                : fs::path(context.models_root));
+  // Unlike what reads models, a pull makes the folder.
+  const fs::path chosen = context.models_root;
+  request.models_dir = fs::absolute(chosen.empty() ? default_models_dir() : chosen);
   request.hub_dir = options.cache_dir.empty() ? hub_cache_dir() : fs::absolute(options.cache_dir);
   request.access = hub_access(progress);
   request.force = options.force;

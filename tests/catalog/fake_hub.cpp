@@ -364,6 +364,7 @@ bool FakeHub::answer(int fd, const FakeRequest& request) {
     answer.file = nullptr;
   }
   if (!fault.error_code.empty()) set("X-Error-Code", fault.error_code);
+  if (!fault.error_message.empty()) set("X-Error-Message", fault.error_message);
   if (!fault.retry_after.empty()) set("Retry-After", fault.retry_after);
   if (fault.header_bytes > 0) set("X-Large", std::string(fault.header_bytes, 'x'));
   std::string etag = answer.file != nullptr ? "\"" + answer.file->etag + "\"" : "";

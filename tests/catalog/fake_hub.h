@@ -36,19 +36,20 @@ struct FakeRequest {
 
 // What goes wrong with one answer. Without a fault everything is as it should be.
 struct FakeFault {
-  int status = 0;             // this instead of the answer
-  std::string error_code{};   // X-Error-Code
-  std::string retry_after{};  // Retry-After
-  std::string location{};     // redirects there
-  int64_t cut_at = -1;        // closes the connection after this many bytes of the body
-  int64_t corrupt_at = -1;    // the byte at this place of the file is another one
-  int64_t claim_size = -1;    // X-Linked-Size and Content-Length say so
-  int64_t bytes_per_s = 0;    // a trickle
-  bool hang = false;          // takes the request and never answers
-  bool hang_in_body = false;  // stops at cut_at and keeps the connection
-  bool ignore_range = false;  // 200 and everything
-  bool wrong_range = false;   // 206 of another place
-  bool no_length = false;     // no Content-Length; ends by closing
+  int status = 0;               // this instead of the answer
+  std::string error_code{};     // X-Error-Code
+  std::string error_message{};  // X-Error-Message
+  std::string retry_after{};    // Retry-After
+  std::string location{};       // redirects there
+  int64_t cut_at = -1;          // closes the connection after this many bytes of the body
+  int64_t corrupt_at = -1;      // the byte at this place of the file is another one
+  int64_t claim_size = -1;      // X-Linked-Size and Content-Length say so
+  int64_t bytes_per_s = 0;      // a trickle
+  bool hang = false;            // takes the request and never answers
+  bool hang_in_body = false;    // stops at cut_at and keeps the connection
+  bool ignore_range = false;    // 200 and everything
+  bool wrong_range = false;     // 206 of another place
+  bool no_length = false;       // no Content-Length; ends by closing
   bool chunked = false;
   std::string etag{};  // this ETag; If-Range is compared with it
   bool ignore_if_range = false;

@@ -91,6 +91,10 @@ TEST_F(HubTest, TellsTheReasonsOfARefusalApart) {
   const ErrorInfo gated = resolve(kToken);
   EXPECT_EQ(gated.code, "hub_license_not_accepted");
   EXPECT_NE(gated.hint.find(hub_.endpoint() + "/o/n"), std::string::npos);
+  always({.status = 403, .error_message = "no access for hf_SECRET"});
+  EXPECT_EQ(resolve(kToken).code, "hub_forbidden");
+  always({.status = 403, .error_message = "ask\x1b the owner"});
+  EXPECT_NE(resolve(kToken).message.find("ask? the owner"), std::string::npos);
   always({.status = 403});
   EXPECT_EQ(resolve(kToken).code, "hub_forbidden");
   always({.status = 404, .error_code = "RevisionNotFound"});
@@ -98,7 +102,7 @@ TEST_F(HubTest, TellsTheReasonsOfARefusalApart) {
   always({.status = 418});
   EXPECT_EQ(resolve(kToken).code, "hub_answer");
   EXPECT_TRUE(waits_.empty());  // none of these is tried again
-  EXPECT_EQ(hub_.requests().size(), 6U);
+  EXPECT_EQ(hub_.requests().size(), 8U);
 }
 
 TEST_F(HubTest, TriesAgainWhatMayPass) {

@@ -14,6 +14,7 @@
 #include "pull_setup.h"
 
 #include "catalog/content_hash.h"
+#include "catalog/names.h"
 #include "core/json.h"
 
 namespace mere {
@@ -123,6 +124,7 @@ class FaultRun {
       pull();
       ++pulls;
     }
+    extra_pulls = pulls;
     EXPECT_TRUE(whole()) << output_;
     check_store();
     const_cast<Watcher&>(watcher).stop();
@@ -135,6 +137,12 @@ class FaultRun {
       EXPECT_FALSE(request.store && request.has("authorization"));
     }
   }
+
+  // What happened, so that a run of runs can tell that it tested something.
+  int killed = 0;        // processes that the kill found at work
+  int failed_pulls = 0;  // that ended with an error
+  int extra_pulls = 0;
+  int faults = 0;
 
  private:
   fs::path hub_dir() const { return folder_.path() / "hub"; }
@@ -155,6 +163,7 @@ class FaultRun {
 
   FakeFault random_fault(const FakeRequest& request) {
     if (!request.is_file() || pick(0, 2) != 0 || faults_left_.fetch_sub(1) <= 0) return {};
+    ++faults;
     const int at = pick(0, 1'500'000);
     switch (pick(0, 9)) {
       case 0:
@@ -184,7 +193,10 @@ class FaultRun {
     const std::string models = models_dir().string();
     const std::string log = (folder_.path() / "log").string();
     const std::string token = std::string("HF_TOKEN=") + kTestToken;
-    const char* argv[] = {MERE_PULL_PROBE, endpoint.c_str(), hub.c_str(), models.c_str(), nullptr};
+    // With one try every fault ends the pull.
+    const std::string tries = pick(0, 1) == 0 ? "1" : "3";
+    const char* argv[] = {MERE_PULL_PROBE, endpoint.c_str(), hub.c_str(),
+                          models.c_str(),  tries.c_str(),    nullptr};
     const char* envp[] = {token.c_str(), "HOME=/nonexistent", nullptr};
     const pid_t pid = ::fork();
     if (pid == 0) {
@@ -200,6 +212,8 @@ class FaultRun {
   void finish(pid_t pid) {
     int status = 0;
     ::waitpid(pid, &status, 0);
+    if (WIFSIGNALED(status)) ++killed;
+    if (WIFEXITED(status) && WEXITSTATUS(status) != 0) ++failed_pulls;
     output_ += read_file(folder_.path() / "log", size_t{1} << 20);
   }
 
@@ -240,11 +254,22 @@ class FaultRun {
 TEST(PullFaultRuns, EndWithAWholeStore) {
   const int runs = number_from("MERE_FAULT_RUNS", 20);
   const int first = number_from("MERE_FAULT_SEED", 1);
+  int faults = 0, killed = 0, failed = 0, most_extra = 0;
   for (int i = 0; i < runs; ++i) {
     SCOPED_TRACE("seed " + std::to_string(first + i));
-    FaultRun(static_cast<unsigned>(first + i)).run();
+    FaultRun run(static_cast<unsigned>(first + i));
+    run.run();
     if (HasFailure()) return;
+    faults += run.faults;
+    killed += run.killed;
+    failed += run.failed_pulls;
+    most_extra = std::max(most_extra, run.extra_pulls);
   }
+  std::printf("%d runs: %d faults, %d kills at work, %d failed pulls, at most %d more pulls\n",
+              runs, faults, killed, failed, most_extra);
+  EXPECT_GT(faults, runs / 2);
+  EXPECT_GT(killed, runs / 10);
+  EXPECT_GT(failed, runs / 10);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// pull_probe ENDPOINT HUB MODELS: pulls the model of the fault runs in a process that can be
+// pull_probe ENDPOINT HUB MODELS TRIES: pulls the model of the fault runs in a process that can be
 // killed. The token comes from HF_TOKEN. Prints what was said on stderr; exit status as the
 // program's.
 #include <cstdio>
@@ -24,7 +24,7 @@ class PrintingObserver : public mere::TransferObserver {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 64;
+  if (argc != 5) return 64;
   ::setenv("HF_ENDPOINT", argv[1], 1);
   mere::CatalogModel model;
   model.id = "image-faults";
@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
     request.access = mere::hub_access(observer);
     request.transfer.hub.timeouts.stall_seconds = 2;
     request.transfer.hub.retry.wait = [](double) {};
-    request.transfer.hub.retry.tries = 3;
+    request.transfer.hub.retry.tries = std::atoi(argv[4]);
     request.free_disk = [](const mere::fs::path&) { return int64_t{1} << 40; };
     mere::pull_model(model, request, observer);
     return 0;

@@ -127,6 +127,7 @@ TEST_F(Pull, DoesNotReplaceSomebodysFolder) {
   request_.force = true;
   EXPECT_EQ(pull_error().code, "install_in_the_way");
   EXPECT_EQ(read(installed("transformer/mine.safetensors")), "work");
+  EXPECT_TRUE(hub_.requests().empty());
 }
 
 TEST_F(Pull, LeavesNothingHidden) {
