@@ -1,5 +1,6 @@
 #include "catalog/http.h"
 
+#include <atomic>
 #include <chrono>
 #include <gtest/gtest.h>
 
@@ -124,8 +125,8 @@ TEST_F(Http, TimeInASinkIsNoStall) {
 
 TEST_F(Http, StopsWithinAFewMoments) {
   always({.hang = true});
-  bool stop = false;
-  HttpClient http({}, [&stop] { return stop; });
+  std::atomic<bool> stop{false};
+  HttpClient http({}, [&stop] { return stop.load(); });
   std::thread stopper([&stop] {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     stop = true;
