@@ -149,7 +149,7 @@ HubSource read_source(const Entry& entry) {
   entry.only({"repository", "revision", "include", "exclude", "mount", "role", "pins"});
   HubSource source;
   source.repository = entry.checked("repository", 193, is_repository, true);
-  source.revision = entry.checked("revision", kMaxWordBytes, is_revision, true);
+  source.revision = entry.checked("revision", kMaxWordBytes, is_model_id, true);
   source.include = entry.words("include", kMaxGlobs, is_relative_path);
   source.exclude = entry.words("exclude", kMaxGlobs, is_relative_path);
   source.mount = entry.checked("mount", 512, is_relative_path);
@@ -263,7 +263,7 @@ CatalogAdapter read_adapter(const Json& json, const std::string& source) {
   entry.only({"id", "version", "base", "url", "bytes", "sha256", "license", "needs_acceptance"});
   CatalogAdapter adapter;
   adapter.id = entry.checked("id", kMaxWordBytes, is_catalog_id, true);
-  adapter.version = entry.checked("version", kMaxWordBytes, is_revision);
+  adapter.version = entry.checked("version", kMaxWordBytes, is_model_id);
   if (adapter.version.empty()) adapter.version = "1";
   adapter.base = entry.checked("base", kMaxWordBytes, is_catalog_id);
   adapter.url = entry.checked("url", kMaxUrlBytes, is_web_url);

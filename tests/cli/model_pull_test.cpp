@@ -24,26 +24,36 @@ class ModelPull : public ::testing::Test {
       hub_.add(kRepository, path, read_file(each.path(), size_t{64} << 20),
                each.path().extension() == ".safetensors");
     }
-    catalog_ = {{{"id", "image-fixture"},
-                 {"category", "image"},
-                 {"family", "klein"},
-                 {"engine", "flux2-klein"},
-                 {"download_bytes", 1000},
-                 {"sources", {{{"repository", kRepository}, {"revision", "main"}}}}},
-                {{"id", "image-large"},
-                 {"category", "image"},
-                 {"family", "klein"},
-                 {"min_memory_gb", 1000000},
-                 {"sources", {{{"repository", kRepository}, {"revision", "main"}}}}},
-                {{"id", "image-restricted"},
-                 {"category", "image"},
-                 {"family", "klein"},
-                 {"sources", {{{"repository", kRepository}, {"revision", "main"}}}},
-                 {"terms",
-                  {{{"component", "model"},
-                    {"license", "A Licence"},
-                    {"license_url", "https://example.com/licence"}}}}},
-                {{"id", "image-local"}, {"category", "image"}}};
+    catalog_ = {
+        {{"id", "image-fixture"},
+         {"category", "image"},
+         {"family", "klein"},
+         {"engine", "flux2-klein"},
+         {"download_bytes", 1000},
+         {"summary", "of the tests"},
+         {"sources", {{{"repository", kRepository}, {"revision", "main"}, {"role", "model"}}}}},
+        {{"id", "image-large"},
+         {"category", "image"},
+         {"family", "klein"},
+         {"min_memory_gb", 4000},
+         {"recommended_memory_gb", 4000},
+         {"summary", "of the tests"},
+         {"sources", {{{"repository", kRepository}, {"revision", "main"}, {"role", "model"}}}}},
+        {{"id", "image-restricted"},
+         {"category", "image"},
+         {"family", "klein"},
+         {"summary", "of the tests"},
+         {"sources", {{{"repository", kRepository}, {"revision", "main"}, {"role", "model"}}}},
+         {"terms",
+          {{{"component", "model"},
+            {"license", "A Licence"},
+            {"summary", "of the tests"},
+            {"source_repository", kRepository},
+            {"license_url", "https://example.com/licence"}}}}},
+        {{"id", "image-local"},
+         {"category", "image"},
+         {"summary", "of the tests"},
+         {"sources", Json::array()}}};
   }
 
   ProgramResult pull(std::vector<std::string> arguments, const Program::Watch& watch = {},
@@ -59,7 +69,7 @@ class ModelPull : public ::testing::Test {
 
   ProgramResult run(const std::vector<std::string>& arguments, const Program::Watch& watch = {},
                     int columns = -1) {
-    program_.write("catalog.json", Json{{"models", catalog_}}.dump());
+    program_.write("catalog.json", Json{{"models", catalog_}, {"adapters", Json::array()}}.dump());
     ProgramSetup setup;
     setup.variables = {"MERERUN_CATALOG=" + (program_.folder() / "catalog.json").string(),
                        "HF_ENDPOINT=" + hub_.endpoint(), std::string("HF_TOKEN=") + kToken,
@@ -137,7 +147,7 @@ TEST_F(ModelPull, TellsWhatStandsInTheWay) {
   EXPECT_NE(restricted.err.find("https://example.com/licence"), std::string::npos);
   const ProgramResult large = pull({"image-large"});
   EXPECT_EQ(large.status, 1);
-  EXPECT_NE(large.err.find("requires at least 1000000 GB"), std::string::npos);
+  EXPECT_NE(large.err.find("requires at least 4000 GB"), std::string::npos);
   const ProgramResult local = pull({"image-local"});
   EXPECT_EQ(local.status, 0);
   EXPECT_EQ(local.out, "");
@@ -200,13 +210,13 @@ TEST_F(ModelPull, DrawsOneLineOnATerminal) {
 }
 
 TEST_F(ModelPull, AnEndpointMustBeSafe) {
-  program_.write("catalog.json", Json{{"models", catalog_}}.dump());
+  program_.write("catalog.json", Json{{"models", catalog_}, {"adapters", Json::array()}}.dump());
   ProgramSetup setup;
   setup.variables = {"MERERUN_CATALOG=" + (program_.folder() / "catalog.json").string(),
                      "HF_ENDPOINT=http://example.invalid"};
   const ProgramResult result = program_.run({"model", "pull", "image-fixture"}, {}, setup);
   EXPECT_EQ(result.status, 64);
-  EXPECT_NE(result.err.find("plaintext HTTP is used with this machine only"), std::string::npos);
+  EXPECT_NE(result.err.find("is http to another machine"), std::string::npos);
 }
 
 TEST_F(ModelPull, CacheDirAndModelsRoot) {
