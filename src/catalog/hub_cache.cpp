@@ -5,10 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
-#include <thread>
 #include <unistd.h>
 #include <utility>
 
@@ -23,7 +20,6 @@ namespace {
 
 constexpr size_t kMaxRecordBytes = size_t{16} << 20;
 constexpr std::string_view kPartEnd = ".incomplete";
-constexpr const char* kVerifiedName = ".mererun-verified.json";
 
 int64_t nanoseconds(const timespec& time) {
   return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
@@ -57,14 +53,19 @@ fs::path hub_cache_dir() {
 
 fs::path storage_lock_file(const fs::path& hub_dir) { return hub_dir / ".mererun.lock"; }
 
+std::string hub_folder_name(const std::string& repository) {
+  std::string name = "models--";
+  for (const char c : repository) name += c == '/' ? std::string("--") : std::string(1, c);
+  return name;
+}
+
 HubRepository::HubRepository(const fs::path& hub_dir, const std::string& repository)
     : hub_dir_(hub_dir) {
   if (!is_repository(repository)) {
     throw UsageError{{"repository_invalid", repository,
                       printable(repository) + " is no repository \"owner/name\"", ""}};
   }
-  const size_t slash = repository.find('/');
-  name_ = "models--" + repository.substr(0, slash) + "--" + repository.substr(slash + 1);
+  name_ = hub_folder_name(repository);
   folder_ = hub_dir / name_;
 }
 

@@ -24,6 +24,10 @@ namespace mere {
 // be made) <user cache>/hub. Not created.
 fs::path hub_cache_dir();
 
+// "models--owner--name"
+std::string hub_folder_name(const std::string& repository);
+inline constexpr std::string_view kVerifiedName = ".mererun-verified.json";
+
 // <hub>/.mererun.lock: shared by pulls, exclusive for what removes.
 fs::path storage_lock_file(const fs::path& hub_dir);
 

@@ -148,6 +148,28 @@ std::vector<ModelFolder> model_folders(const StorePlaces& places) {
   return folders;
 }
 
+std::vector<ModelFolder> all_model_folders(const StorePlaces& places) {
+  std::vector<ModelFolder> folders;
+  std::set<fs::path> paths;
+  const auto add = [&](const fs::path& path, const std::string& id, ModelPlace place) {
+    std::error_code ec;
+    const fs::path real = fs::weakly_canonical(path, ec);
+    if (paths.insert(ec ? path : real).second) folders.push_back({id, path, place});
+  };
+  const auto add_below = [&](const fs::path& root, ModelPlace place) {
+    for (const fs::path& path : visible_folders(root)) add(path, path.filename().string(), place);
+  };
+  add_below(places.models_dir, ModelPlace::kStore);
+  add_below(default_models_dir(), ModelPlace::kStore);
+  add_below(app_support_dir() / "models", ModelPlace::kStore);
+  const ModelLocations locations = read_locations();
+  for (const ModelBinding& binding : locations.bindings) {
+    if (is_folder(binding.path)) add(binding.path, binding.id, ModelPlace::kBinding);
+  }
+  for (const fs::path& root : locations.roots) add_below(root, ModelPlace::kLocation);
+  return folders;
+}
+
 std::optional<ModelFolder> find_model_folder(const std::string& id, const StorePlaces& places) {
   if (!is_model_id(id)) return std::nullopt;
   // The usual case, without reading the folder.

@@ -54,6 +54,11 @@ struct ModelFolder {
 // an earlier place has hides later ones. Hidden folders and such that cannot be read are left out.
 std::vector<ModelFolder> model_folders(const StorePlaces& places);
 
+// Every folder anywhere that may link to payloads: those above, such as are hidden by an earlier
+// id, and those of the default store and of all locations when another models folder was named.
+// What none of them has is nobody's.
+std::vector<ModelFolder> all_model_folders(const StorePlaces& places);
+
 // By id, exact, else without regard to letter case; nullopt when there is none.
 std::optional<ModelFolder> find_model_folder(const std::string& id, const StorePlaces& places);
 
