@@ -30,7 +30,7 @@ struct HubSource {
   std::vector<std::string> exclude;  // taken out again
   std::string mount;                 // folder below the install root; empty: the root itself
   std::string role;                  // "model", "text_encoder", ...: for the manifest
-  std::vector<PinnedFile> pins;      // some of the files, often none
+  std::vector<PinnedFile> pins{};      // some of the files, often none
 };
 
 // A licence that must be accepted before the model is pulled.
