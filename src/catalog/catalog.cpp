@@ -32,6 +32,10 @@ const Catalog& catalog() {
 
 const std::vector<CatalogModel>& catalog_models() { return catalog().models; }
 
+bool has_memory_gb(int64_t memory_bytes, int gb) {
+  return memory_bytes >= (int64_t{gb} << 30) / 16 * 15;
+}
+
 const CatalogModel* find_catalog_model(std::string_view id_or_repository) {
   const std::string wanted = lower(trimmed(id_or_repository));
   if (wanted.empty()) return nullptr;

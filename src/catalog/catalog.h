@@ -30,7 +30,7 @@ struct HubSource {
   std::vector<std::string> exclude;  // taken out again
   std::string mount;                 // folder below the install root; empty: the root itself
   std::string role;                  // "model", "text_encoder", ...: for the manifest
-  std::vector<PinnedFile> pins{};      // some of the files, often none
+  std::vector<PinnedFile> pins{};    // some of the files, often none
 };
 
 // A licence that must be accepted before the model is pulled.
@@ -76,6 +76,10 @@ struct CatalogModel {
 };
 
 const std::vector<CatalogModel>& catalog_models();
+
+// Whether a machine of `memory_bytes` counts as one of `gb` GiB: from 15/16 of them on, for
+// firmware and kernel keep a part of what is built in.
+bool has_memory_gb(int64_t memory_bytes, int gb);
 
 // By id or by the upstream repository of its first source; trimmed, case does not matter. nullptr
 // when there is none.

@@ -39,6 +39,20 @@ void write_snapshots(const PullPlan& plan, std::vector<HubRepository>& repositor
   }
 }
 
+// What the catalog knows of single files holds whatever the hub says of them.
+void check_pins(const PullPlan& plan, const std::map<std::string, std::string>& sha256) {
+  for (const PlannedFile& file : plan.files) {
+    for (const PinnedFile& pin : plan.model->sources[file.source].pins) {
+      if (pin.path != file.file.path) continue;
+      if (pin.bytes == file.file.size && pin.sha256 == sha256.at(file.file.etag)) continue;
+      throw IoError{{"content_mismatch", pin.path,
+                     plan.model->id + ": " + pin.path +
+                         " is not the file that the catalog names: SHA-256 " + pin.sha256,
+                     "the repository has changed; update mere.run"}};
+    }
+  }
+}
+
 PulledModel pull_one(const CatalogModel& model, const PullRequest& request,
                      TransferObserver& observer) {
   const fs::path destination = request.models_dir / model.id;
@@ -78,6 +92,7 @@ PulledModel pull_one(const CatalogModel& model, const PullRequest& request,
   }
   const FetchResult fetched =
       fetch_blobs(request.access, request.transfer, std::move(jobs), request.force, observer);
+  check_pins(plan, fetched.sha256);
   write_snapshots(plan, repositories);
   install_model(plan, request, fetched.sha256);
   return {.id = model.id,

@@ -123,9 +123,7 @@ std::vector<PullBlocker> local_blockers(const CatalogModel& model, const PullReq
   }
   const int64_t memory =
       request.physical_memory_bytes > 0 ? request.physical_memory_bytes : physical_memory_bytes();
-  // Firmware and kernel keep a part of what is built in: a machine of 16 GB reports 15.4.
-  const int64_t least = model.min_memory_gb * kGiB / 16 * 15;
-  if (memory < least && !request.allow_unsupported) {
+  if (!has_memory_gb(memory, model.min_memory_gb) && !request.allow_unsupported) {
     blockers.push_back({"model_unsupported",
                         "requires at least " + std::to_string(model.min_memory_gb) +
                             " GB of memory; detected " +

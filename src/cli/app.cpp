@@ -117,8 +117,10 @@ void declare_commands(CLI::App& app, Context& context) {
   add_image_generate_command(image, context);
   add_image_info_command(image, context);
   add_image_validate_command(image, context);
-  CLI::App& model = *app.add_subcommand("model", "Download models");
+  CLI::App& model = *app.add_subcommand("model", "Download, list, check and remove models");
+  add_model_show_commands(model, context);
   add_model_pull_command(model, context);
+  add_model_store_commands(model, context);
   add_config_command(app, context);
   add_status_command(app, context);
   for (CLI::App* command : app.get_subcommands({})) set_rules(*command);

@@ -4,7 +4,8 @@
 #include <cstdlib>
 #include <memory>
 
-#include "catalog/model_root.h"
+#include "catalog/catalog.h"
+#include "catalog/store.h"
 #include "cli/commands.h"
 #include "cli/option_values.h"
 #include "cli/output.h"
@@ -12,13 +13,9 @@
 #include "cli/terminal_progress.h"
 #include "core/system.h"
 #include "engine/admission.h"
-#include "engine/families.h"
 
 namespace mere::cli {
 namespace {
-
-constexpr int kMaxModels = 10'000;
-constexpr int kMaxFilesOfAModel = 10'000;
 
 struct StatusOptions {
   ProbeRequest server;
@@ -41,51 +38,14 @@ struct Status {
   std::string admission_detail;
 };
 
-// Of the files below `folder`, links to files followed.
-int64_t size_of(const fs::path& folder) {
-  int64_t total = 0;
-  int files = 0;
-  std::error_code ec;
-  fs::recursive_directory_iterator it(folder, fs::directory_options::skip_permission_denied, ec);
-  for (; !ec && it != fs::recursive_directory_iterator() && files < kMaxFilesOfAModel;
-       it.increment(ec), ++files) {
-    std::error_code unreadable;
-    if (!it->is_regular_file(unreadable)) continue;
-    const auto size = it->file_size(unreadable);
-    if (!unreadable) total += static_cast<int64_t>(size);
-  }
-  return total;
-}
-
-std::optional<InstalledModel> installed_model(const fs::path& folder) {
-  try {
-    const ModelRoot root = open_model_root(folder);
-    const bool is_image = find_image_family(root.manifest.family) != nullptr;
-    return InstalledModel{folder.filename().string(), is_image ? "image" : "other",
-                          human_bytes(size_of(root.path))};
-  } catch (const Error&) {
-    return std::nullopt;  // not a model, or not one that would run
-  }
-}
-
-std::vector<InstalledModel> installed_models(const fs::path& store) {
-  std::vector<fs::path> folders;
-  std::error_code ec;
-  fs::directory_iterator it(store, fs::directory_options::skip_permission_denied, ec);
-  for (; !ec && it != fs::directory_iterator() && folders.size() < kMaxModels; it.increment(ec)) {
-    std::error_code unreadable;
-    const bool hidden = it->path().filename().string().starts_with(".");
-    if (!hidden && it->is_directory(unreadable)) folders.push_back(it->path());
-  }
-  if (const auto embedded = embedded_model_dir()) folders.push_back(*embedded);
-  std::ranges::sort(folders, {}, [](const fs::path& folder) { return folder.filename(); });
+std::vector<InstalledModel> installed_models(const StorePlaces& places) {
   std::vector<InstalledModel> models;
-  for (const fs::path& folder : folders) {
-    std::optional<InstalledModel> model = installed_model(folder);
-    // An installed model hides the embedded one of the same id.
-    const bool again = model && !models.empty() && models.back().id == model->id;
-    if (model && !again) models.push_back(*std::move(model));
+  for (const StoredModel& model : list_models(places, Measure::kYes)) {
+    if (model.check.state != ModelState::kComplete) continue;
+    models.push_back({model.id, model.category.empty() ? "other" : model.category,
+                      human_bytes(model.bytes.value_or(0))});
   }
+  std::ranges::sort(models, {}, &InstalledModel::id);
   return models;
 }
 
@@ -97,10 +57,11 @@ std::string store_source(const Context& context) {
 
 Status find_status(const StatusOptions& options, const Context& context, Progress& progress) {
   Status status;
-  status.store = fs::absolute(context.models_dir(progress)).lexically_normal();
+  const StorePlaces places = store_places(context.named_models_dir(progress));
+  status.store = fs::absolute(places.models_dir).lexically_normal();
   status.store_source = store_source(context);
   status.server = probe_server(options.server);
-  status.models = installed_models(status.store);
+  status.models = installed_models(places);
   try {
     status.admission = Admission().snapshot();
   } catch (const Error& e) {
@@ -156,6 +117,7 @@ Json status_json(const Status& status, const std::vector<std::string>& warnings)
                 {{"path", status.store.string()},
                  {"source", status.store_source},
                  {"isFallbackToDefault", false}}},
+               {"knownModelCount", catalog_models().size()},
                {"installedModels", Json::array()},
                {"warnings", warnings}};
   for (const InstalledModel& model : status.models) {

@@ -2,6 +2,7 @@
 #include <charconv>
 #include <chrono>
 
+#include "catalog/catalog.h"
 #include "core/error.h"
 #include "core/json.h"
 #include "core/system.h"
@@ -210,6 +211,9 @@ ImageResult Generation::run(const Clock& since) {
 AdmissionLease admit(const ResolvedImageRequest& request, Progress& progress) {
   Workload workload = workload_of({"image", "generate"});
   workload.model = request.model.manifest.id;
+  if (const CatalogModel* known = find_catalog_model(workload.model)) {
+    add_catalog_facts(workload, *known);
+  }
   if (request.info.weight_bytes > 0) workload.model_bytes = request.info.weight_bytes;
   workload.estimate_bytes = estimated_memory_bytes(request);
   workload.memory_is_vouched_for = request.memory_limit_bytes.has_value();

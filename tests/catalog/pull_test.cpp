@@ -300,6 +300,17 @@ TEST_F(Pull, WorksFromALocalMirrorWithoutHashesInItsList) {
   expect_whole();
 }
 
+TEST_F(Pull, AFileThatTheCatalogPinsMustBeThatOne) {
+  const std::string content = random_bytes(1000, 7);
+  hub_.add(kRepository, "pinned.bin", content, true);
+  model_.sources[0].pins = {{"pinned.bin", 1000, sha256_hex(random_bytes(1000, 8))}};
+  EXPECT_EQ(pull_error().code, "content_mismatch");
+  EXPECT_FALSE(fs::exists(request_.models_dir / "image-test"));
+  model_.sources[0].pins[0].sha256 = sha256_hex(content);
+  pull();
+  EXPECT_TRUE(fs::exists(request_.models_dir / "image-test/pinned.bin"));
+}
+
 TEST_F(Pull, WhatDoesNotOpenIsNotInstalled) {
   model_.family.clear();
   model_.sources[0].exclude = {"*.md", "model_index.json"};
