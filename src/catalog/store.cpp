@@ -47,7 +47,7 @@ StoredModel look_at(const ModelFolder& folder, Measure measure) {
   } catch (const Error&) {
     // `check` says what is wrong.
   }
-  if (measure == Measure::kYes) {
+  if (measure == Measure::kYes || !model.bytes) {
     int64_t bytes = 0;
     for (const StoredFile& file : files_of(folder.path)) bytes += file.bytes;
     model.bytes = bytes;

@@ -38,6 +38,12 @@ Document or_null(const std::optional<T>& value) {
 
 bool runs_here(const std::string& family) { return find_image_family(family) != nullptr; }
 
+// A family may come in a packing of its own that is not read yet.
+bool runs_here(const CatalogModel& model) {
+  return runs_here(model.family) &&
+         (!model.quantization || model.quantization->scheme == "mlx-quantized-linear");
+}
+
 std::string bytes_text(const std::optional<int64_t>& bytes) {
   return bytes ? human_bytes(*bytes) : "?";
 }
@@ -64,7 +70,7 @@ Document catalog_document(const CatalogModel& model) {
           {"installed", false},
           {"category", model.category},
           {"family", or_null(model.family)},
-          {"runs_here", runs_here(model.family)},
+          {"runs_here", runs_here(model)},
           {"summary", model.summary},
           {"repository",
            or_null(model.sources.empty() ? std::string() : model.sources.front().repository)},
@@ -119,7 +125,7 @@ int run_list(const ShowOptions& options, const StorePlaces& places) {
   rows.push_back({"AVAILABLE", "", "", ""});
   int others = 0;
   for (const CatalogModel* model : absent) {
-    if (!options.all && !runs_here(model->family)) {
+    if (!options.all && !runs_here(*model)) {
       ++others;
       continue;
     }
@@ -245,7 +251,7 @@ int run_capabilities(const ShowOptions& options) {
     models.push_back({{"id", model.id},
                       {"category", model.category},
                       {"family", or_null(model.family)},
-                      {"runs_here", runs_here(model.family)},
+                      {"runs_here", runs_here(model)},
                       {"min_memory_gb", model.min_memory_gb},
                       {"recommended_memory_gb", model.recommended_memory_gb},
                       {"supported", supported},
@@ -256,7 +262,7 @@ int run_capabilities(const ShowOptions& options) {
     const auto gb = [](int value) { return value == 0 ? "?" : std::to_string(value) + " GB"; };
     rows.push_back({model.id, gb(model.min_memory_gb), gb(model.recommended_memory_gb),
                     std::string(supported ? (recommended ? "recommended" : "supported") : reason) +
-                        (runs_here(model.family) ? "" : "; not run by this version")});
+                        (runs_here(model) ? "" : "; not run by this version")});
   }
   if (options.json) {
     print_document({{"status", "completed"},
