@@ -35,8 +35,8 @@ struct StoredModel {
 
 enum class Measure { kNo, kYes };
 
-// Every model, in the order of places. Sizes come from manifests that list files; otherwise, and with
-// kYes, from a walk through the folder.
+// Every model, in the order of places. Sizes come from manifests that list files; otherwise, and
+// with kYes, from a walk through the folder.
 std::vector<StoredModel> list_models(const StorePlaces& places, Measure measure);
 
 // By path, id or upstream repository, in that order; nullopt when there is none.
