@@ -27,6 +27,11 @@ struct TransientError : IoError {
   using IoError::IoError;
 };
 
+// Over HTTPS (plaintext from this machine alone), without a token: an adapter is public. A network
+// error, "too many requests" and a server's own failure are TransientError. `progress`, which must
+// outlive the result, ends the transfer with Cancelled when it is cancelled.
+Fetch http_fetch(const Progress& progress);
+
 struct AdapterState {
   CatalogAdapter adapter;
   fs::path path;           // where it is, or would be

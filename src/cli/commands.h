@@ -32,6 +32,7 @@ struct Context {
   fs::path named_models_dir(Progress& progress) const;
 };
 
+void add_adapter_command(CLI::App& app, Context& context);
 void add_config_command(CLI::App& app, Context& context);
 void add_image_generate_command(CLI::App& image, Context& context);
 void add_image_info_command(CLI::App& image, Context& context);

@@ -300,8 +300,9 @@ void declare_model(OptionTable table, GenerateOptions& options) {
               "installed image model, else the one that ships with the program)",
               [&](const std::string& text) { request.model = non_empty(text, "--model"); });
   table.repeatable(
-      kModelGroup, "-l,--lora", "FILE[=SCALE]",
-      "LoRA adapter and how strongly it acts (default: 1); may be repeated",
+      kModelGroup, "-l,--lora", "FILE|ID[=SCALE]",
+      "LoRA adapter, a file or the id of a pulled one, and how strongly it acts (default: 1); may "
+      "be repeated",
       [&](const std::string& text) { request.loras.push_back(parse_lora(text, "--lora")); });
   table.value(kModelGroup, "--lora-scale", "X", "Multiplies the scale of every --lora (default: 1)",
               [&](const std::string& text) {

@@ -9,6 +9,7 @@
 #include <random>
 #include <unistd.h>
 
+#include "catalog/adapters.h"
 #include "core/error.h"
 #include "core/json.h"
 #include "core/system.h"
@@ -409,11 +410,7 @@ void Resolver::fill_loras() {
   }
   for (const LoraRequest& lora : request_.loras) {
     check_range(lora.scale, -kMaxLoraScale, kMaxLoraScale, "--lora");
-    std::error_code ec;
-    if (!fs::is_regular_file(lora.path, ec)) {
-      refuse("file_not_found", "--lora", "--lora: no adapter file at " + lora.path);
-    }
-    out_.job.loras.push_back(lora);
+    out_.job.loras.push_back({resolve_adapter(lora.path, "--lora").string(), lora.scale});
   }
 }
 

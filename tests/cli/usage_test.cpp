@@ -92,7 +92,7 @@ TEST(Usage, CommandsWithoutSubcommandPrintHelpAndFail) {
 TEST(Usage, HelpShowsOneValueForOptionsThatRepeat) {
   const std::string help = Program().run({"image", "generate", "--help"}).out;
   EXPECT_TRUE(contains(help, "--ref-image FILE  "));
-  EXPECT_TRUE(contains(help, "--lora FILE[=SCALE]  "));
+  EXPECT_TRUE(contains(help, "--lora FILE|ID[=SCALE]  "));
 }
 
 TEST(Usage, HelpThatCannotBeWrittenFails) {
