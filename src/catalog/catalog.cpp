@@ -23,6 +23,15 @@ Catalog read_catalog() {
   return parse_catalog(embedded_catalog(), "catalog.json");
 }
 
+std::string joined_terms(const CatalogModel& model, std::string UsageTerms::*member) {
+  std::string joined;
+  for (const UsageTerms& terms : model.terms) {
+    const std::string& text = terms.*member;
+    if (joined.find(text) == std::string::npos) joined += (joined.empty() ? "" : ", ") + text;
+  }
+  return joined;
+}
+
 }  // namespace
 
 const Catalog& catalog() {
@@ -31,6 +40,14 @@ const Catalog& catalog() {
 }
 
 const std::vector<CatalogModel>& catalog_models() { return catalog().models; }
+
+std::string license_names(const CatalogModel& model) {
+  return joined_terms(model, &UsageTerms::license);
+}
+
+std::string license_pages(const CatalogModel& model) {
+  return joined_terms(model, &UsageTerms::license_url);
+}
 
 const CatalogModel* find_catalog_model(std::string_view id_or_repository) {
   const std::string wanted = lower(trimmed(id_or_repository));

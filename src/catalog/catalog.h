@@ -77,6 +77,11 @@ struct CatalogModel {
 
 const std::vector<CatalogModel>& catalog_models();
 
+// Names and pages of the licences that restrict `model`, each once: "A, B". Empty when none does, or
+// when no page is known.
+std::string license_names(const CatalogModel& model);
+std::string license_pages(const CatalogModel& model);
+
 // By id or by the upstream repository of its first source; trimmed, case does not matter. nullptr
 // when there is none.
 const CatalogModel* find_catalog_model(std::string_view id_or_repository);

@@ -119,6 +119,8 @@ void declare_commands(CLI::App& app, Context& context) {
   add_image_validate_command(image, context);
   CLI::App& model = *app.add_subcommand("model", "Download models");
   add_model_pull_command(model, context);
+  add_model_location_command(model, context);
+  add_model_runtime_command(model, context);
   add_config_command(app, context);
   add_status_command(app, context);
   for (CLI::App* command : app.get_subcommands({})) set_rules(*command);

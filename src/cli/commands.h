@@ -36,7 +36,9 @@ void add_config_command(CLI::App& app, Context& context);
 void add_image_generate_command(CLI::App& image, Context& context);
 void add_image_info_command(CLI::App& image, Context& context);
 void add_image_validate_command(CLI::App& image, Context& context);
+void add_model_location_command(CLI::App& model, Context& context);
 void add_model_pull_command(CLI::App& model, Context& context);
+void add_model_runtime_command(CLI::App& model, Context& context);
 void add_status_command(CLI::App& app, Context& context);
 
 }  // namespace mere::cli
