@@ -23,6 +23,15 @@ Catalog read_catalog() {
   return parse_catalog(embedded_catalog(), "catalog.json");
 }
 
+std::string joined_terms(const CatalogModel& model, std::string UsageTerms::*member) {
+  std::string joined;
+  for (const UsageTerms& terms : model.terms) {
+    const std::string& text = terms.*member;
+    if (joined.find(text) == std::string::npos) joined += (joined.empty() ? "" : ", ") + text;
+  }
+  return joined;
+}
+
 }  // namespace
 
 const Catalog& catalog() {
@@ -34,6 +43,14 @@ const std::vector<CatalogModel>& catalog_models() { return catalog().models; }
 
 bool has_memory_gb(int64_t memory_bytes, int gb) {
   return memory_bytes >= (int64_t{gb} << 30) / 16 * 15;
+}
+
+std::string license_names(const CatalogModel& model) {
+  return joined_terms(model, &UsageTerms::license);
+}
+
+std::string license_pages(const CatalogModel& model) {
+  return joined_terms(model, &UsageTerms::license_url);
 }
 
 const CatalogModel* find_catalog_model(std::string_view id_or_repository) {

@@ -81,6 +81,11 @@ const std::vector<CatalogModel>& catalog_models();
 // firmware and kernel keep a part of what is built in.
 bool has_memory_gb(int64_t memory_bytes, int gb);
 
+// Names and pages of the licences that restrict `model`, each once: "A, B". Empty when none does,
+// or when no page is known.
+std::string license_names(const CatalogModel& model);
+std::string license_pages(const CatalogModel& model);
+
 // By id or by the upstream repository of its first source; trimmed, case does not matter. nullptr
 // when there is none.
 const CatalogModel* find_catalog_model(std::string_view id_or_repository);

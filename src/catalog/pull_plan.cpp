@@ -131,17 +131,9 @@ std::vector<PullBlocker> local_blockers(const CatalogModel& model, const PullReq
                         "--allow-unsupported pulls it nevertheless"});
   }
   if (model.restricted() && !request.accept_license) {
-    std::string names, pages;
-    for (const UsageTerms& terms : model.terms) {
-      if (names.find(terms.license) == std::string::npos) {
-        names += (names.empty() ? "" : ", ") + terms.license;
-      }
-      if (!terms.license_url.empty() && pages.find(terms.license_url) == std::string::npos) {
-        pages += (pages.empty() ? "" : ", ") + terms.license_url;
-      }
-    }
+    const std::string pages = license_pages(model);
     blockers.push_back(
-        {"license_not_accepted", "its licence restricts use: " + names,
+        {"license_not_accepted", "its licence restricts use: " + license_names(model),
          (pages.empty() ? "" : "read " + pages + "; ") + "--accept-model-license accepts it"});
   }
   // A mirror may give out what the hub does not.

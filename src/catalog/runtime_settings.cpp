@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "catalog/catalog.h"
+#include "catalog/model_root.h"
 #include "catalog/names.h"
+#include "catalog/store_places.h"
 #include "core/error.h"
 #include "core/file_lock.h"
 #include "core/json.h"
@@ -80,8 +82,10 @@ void check_alias(const RuntimeSettings& settings, const std::string& id,
                  const AllRuntimeSettings& all, const fs::path& models_dir) {
   if (!settings.alias) return;
   const std::string alias = lower(*settings.alias);
-  std::error_code ec;
-  bool taken = find_catalog_model(alias) != nullptr || fs::exists(models_dir / alias, ec);
+  StorePlaces store;
+  store.models_dir = models_dir;
+  bool taken = find_catalog_model(alias) != nullptr || alias == kEmbeddedModelId ||
+               find_model_folder(alias, store).has_value();
   for (const auto& [other, its] : all) {
     taken = taken ||
             (other != id && (lower(other) == alias || (its.alias && lower(*its.alias) == alias)));
@@ -136,6 +140,11 @@ RuntimeSettings change_runtime_settings(const fs::path& models_dir, const std::s
   check_alias(settings, id, all, models_dir);
   RuntimeSettings changed = settings;
   if (changed == RuntimeSettings{}) all.erase(id);
+  if (all.size() > kMaxModels) {
+    throw UsageError{{"too_many_settings", "ID",
+                      "no more than " + std::to_string(kMaxModels) + " models can have settings",
+                      ""}};
+  }
   Json models = Json::object();
   for (const auto& [name, its] : all) models[name] = to_json(its);
   write_file_atomic(path, Json{{"schemaVersion", 1}, {"models", models}}.dump(2) + "\n");

@@ -6,13 +6,14 @@
 
 #include "catalog/names.h"
 #include "core/error.h"
+#include "core/file_lock.h"
 #include "core/json.h"
 #include "core/system.h"
 
 namespace mere {
 namespace {
 
-constexpr size_t kMaxLocationsBytes = size_t{1} << 20;
+constexpr size_t kMaxLocationsBytes = size_t{4} << 20;
 constexpr size_t kMaxLocations = 256;
 constexpr size_t kMaxScannedModels = 10'000;
 constexpr size_t kMaxPathBytes = 4096;
@@ -57,6 +58,27 @@ std::vector<fs::path> visible_folders(const fs::path& root) {
   return folders;
 }
 
+void check_path(const fs::path& path) {
+  try {
+    if (Json(path.string()).dump().size() <= kMaxPathBytes) return;
+  } catch (const Json::type_error&) {
+    throw UsageError{{"path_not_utf8", "PATH", path.string() + ": the path is not UTF-8",
+                      "rename the folder, or reach it through a link"}};
+  }
+  throw UsageError{{"path_too_long", "PATH", path.string() + ": the path is too long", ""}};
+}
+
+// What is written must be readable again.
+void check_locations(const ModelLocations& locations) {
+  if (std::max(locations.roots.size(), locations.bindings.size()) > kMaxLocations) {
+    throw UsageError{{"too_many_locations", "PATH",
+                      "there can be no more than " + std::to_string(kMaxLocations) + " locations",
+                      "put the models into one folder"}};
+  }
+  for (const fs::path& root : locations.roots) check_path(root);
+  for (const ModelBinding& binding : locations.bindings) check_path(binding.path);
+}
+
 }  // namespace
 
 fs::path locations_path() { return app_support_dir() / "model_locations.json"; }
@@ -96,6 +118,16 @@ void write_locations(const ModelLocations& locations) {
   }
   write_file_atomic(locations_path(),
                     json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+void change_locations(const std::function<void(ModelLocations&)>& change) {
+  const FileLock lock = FileLock::acquire(locations_path().string() + ".lock");
+  const ModelLocations before = read_locations();
+  ModelLocations locations = before;
+  change(locations);
+  if (locations == before) return;
+  check_locations(locations);
+  write_locations(locations);
 }
 
 StorePlaces store_places(const fs::path& models_dir) {

@@ -6,6 +6,7 @@
 //   if (const auto found = find_model_folder("image-klein-nano", places)) open_model_root(*found);
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,11 +19,15 @@ struct ModelBinding {
   std::string id;
   fs::path path;                // folder of the model
   bool terms_accepted = false;  // of a restricted id
+
+  bool operator==(const ModelBinding&) const = default;
 };
 
 struct ModelLocations {
   std::vector<fs::path> roots;
   std::vector<ModelBinding> bindings;
+
+  bool operator==(const ModelLocations&) const = default;
 };
 
 struct StorePlaces {
@@ -36,6 +41,11 @@ struct StorePlaces {
 fs::path locations_path();
 ModelLocations read_locations();
 void write_locations(const ModelLocations& locations);
+
+// Reads, changes and writes the locations with no other process between. `change` may throw;
+// nothing is written then, nor when it changes nothing. UsageError when there would be too many or
+// when a path is no UTF-8, which the file cannot hold.
+void change_locations(const std::function<void(ModelLocations&)>& change);
 
 // `models_dir` names the store (--models-root); empty: MERERUN_MODELS_DIR, else the default store
 // together with the locations.

@@ -121,6 +121,8 @@ void declare_commands(CLI::App& app, Context& context) {
   add_model_show_commands(model, context);
   add_model_pull_command(model, context);
   add_model_store_commands(model, context);
+  add_model_location_command(model, context);
+  add_model_runtime_command(model, context);
   add_adapter_command(app, context);
   add_config_command(app, context);
   add_status_command(app, context);
