@@ -53,7 +53,8 @@ class ModelRuntime : public ::testing::Test {
 
 TEST_F(ModelRuntime, NothingIsSetAtFirstAndReadingWritesNothing) {
   EXPECT_EQ(out({"get", kId}), std::string(kId) + "\n" + kUnset);
-  for (const auto& [key, value] : settings().items()) EXPECT_TRUE(value.is_null()) << key;
+  const Json nothing = settings();
+  for (const Json& value : nothing) EXPECT_TRUE(value.is_null()) << nothing;
   EXPECT_FALSE(fs::exists(program.models()));
 }
 
@@ -221,7 +222,8 @@ TEST_F(ModelRuntime, ProcessesAtOnceLoseNothing) {
   }
   for (std::thread& thread : threads) thread.join();
   int count = 0;
-  for (const auto& value : settings()) count += value.is_null() ? 0 : 1;
+  const Json json = settings();
+  for (const Json& value : json) count += value.is_null() ? 0 : 1;
   EXPECT_EQ(count, static_cast<int>(changes.size()));
 }
 
